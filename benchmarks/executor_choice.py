@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from evolvable_store.resource import Ref
-from evolvable_tools.executor_choice import best_executor, of_type
+from evolvable_tools.executor_choice import best_executor, work_at_type
 
 SESSIONS = 40
 AGENTS = (Ref.parse("agent:one"), Ref.parse("agent:two"))
@@ -36,7 +36,7 @@ def shares_of_seed(world: World, seed: int, types: int) -> float:
     ends: dict[tuple[int, str], tuple[int, int]] = {}
 
     def chosen(kind: int) -> int:
-        work = of_type(ends, f"type {kind}")
+        work = work_at_type(ends, f"type {kind}")
         return AGENTS.index(best_executor({ref: work[at] for at, ref in enumerate(AGENTS)}))
 
     for kind in range(types):

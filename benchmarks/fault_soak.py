@@ -385,7 +385,7 @@ def _is_there(store: Store, token: str) -> bool:
 
 
 def _is_reviewed(store: Store, session: str) -> bool:
-    return store.backend.observations.taken(session) is not None or bool(store.backend.reviews.of(session))
+    return store.backend.observations.ingested_session(session) is not None or bool(store.backend.reviews.of(session))
 
 
 def _is_written(store: Store, home: Path, head: Any) -> bool:

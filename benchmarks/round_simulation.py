@@ -163,7 +163,7 @@ def play(seed: int, rounds: int = 20, sessions: int = 60, skills: int = 40) -> d
         library, world = make(Path(folder) / "home", Path(folder) / "machine", seed, skills)
         asked: Counter[str] = Counter()
         with RoundModel(answers) as api, asking(api) as model:
-            settings = world.sessions.settings(thinker=model, budget=ReviewBudget(calls=10**6, tokens=10**12))
+            settings = world.sessions.settings(reviewer_model=model, budget=ReviewBudget(calls=10**6, tokens=10**12))
             for _ in range(rounds):
                 for _ in range(sessions):
                     world.session(library)

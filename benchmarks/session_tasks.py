@@ -32,7 +32,12 @@ from evolvable_evolve.evolution.statistics.narrow_claim import NARROW_ALPHA, NAR
 from evolvable_evolve.evolution.task import Task, TaskSet
 from evolvable_evolve.evolution.tasks.diagnostics import check_taskset
 from evolvable_evolve.evolution.tasks.reader import scorer_files
-from evolvable_evolve.evolution.tasks.scorer_calibration import IssueLevel, KnownAnswer, given_answer, score_known
+from evolvable_evolve.evolution.tasks.scorer_calibration import (
+    IssueLevel,
+    KnownAnswer,
+    parse_known_answer,
+    score_known_answer,
+)
 from evolvable_evolve.evolution.tasks.session_import import SessionDraft, draft_from_sessions, try_checks
 from evolvable_evolve.evolution.tasks.similarity import count_effective
 from evolvable_evolve.evolution.try_start import MIN_TASKS
@@ -62,8 +67,12 @@ def figures(draft: SessionDraft, cases: list[SessionCase]) -> dict[str, Any]:
 
 async def solves(taskset: TaskSet, task: Task, solved: bool) -> float:
     """Return what the check says of a workspace in which an executor solved the task, or left it as it was."""
-    answer = given_answer(sample_list(task.scorer.args["good"])[0], good=True) if solved else KnownAnswer("", {}, False)
-    return (await score_known(taskset, task, answer, TaskSetScorer(files=scorer_files(taskset)))).value
+    answer = (
+        parse_known_answer(sample_list(task.scorer.args["good"])[0], good=True)
+        if solved
+        else KnownAnswer("", {}, False)
+    )
+    return (await score_known_answer(taskset, task, answer, TaskSetScorer(files=scorer_files(taskset)))).value
 
 
 async def verdict(taskset: TaskSet, lifted: bool, known: dict[tuple[str, bool], float]) -> dict[str, Any]:

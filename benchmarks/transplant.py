@@ -306,7 +306,7 @@ def searched(
         "simulated", executor={"kind": "command"}, mode="structure", iterations=iterations, trials=trials, seed=seed
     )
     folder, journal = MemoryDirectory(), Journal(MemoryLedger())  # type: ignore[arg-type]
-    folder.keep_program(world.base)
+    folder.store_program(world.base)
     journal.note(
         "run",
         run=folder.id,

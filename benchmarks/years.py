@@ -30,7 +30,7 @@ from evolvable_store.transaction import format_time
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
 from evolvable_tools.outcomes.usage_report import stats
-from evolvable_tools.review.admission import proposed_before
+from evolvable_tools.review.admission import similar_proposals
 from evolvable_tools.verbs.edit import update_resource
 from evolvable_tools.verbs.search import find_skill
 
@@ -108,7 +108,7 @@ def evolve(store: Store, life: Life) -> None:
         with Ledger.open(folder.ledger, clock=lambda when=when: when, durable=False) as ledger:  # type: ignore[misc]
             ledger.append("run", {**first, "run": folder.id})
             ledger.append("verdict", verdict)
-        folder.keep(os.urandom(RUN_BYTES))
+        folder.store_artifact(os.urandom(RUN_BYTES))
 
 
 def worked(action: Callable[[], object]) -> float:
@@ -135,7 +135,7 @@ def measure(library: Library, refs: list[Ref], rounds: int) -> tuple[dict[str, f
         "update": [worked(lambda n=n: update(n)) for n in range(rounds)],  # type: ignore[misc]
         "stats": [worked(lambda: stats(library, person)) for _ in range(3)],
         "review: earlier proposals": [
-            worked(lambda: proposed_before(library, refs[0], "another lesson")) for _ in range(rounds)
+            worked(lambda: similar_proposals(library, refs[0], "another lesson")) for _ in range(rounds)
         ],
     }
     sizes = {
@@ -149,7 +149,7 @@ def measure(library: Library, refs: list[Ref], rounds: int) -> tuple[dict[str, f
         library.store.backend.evidence.count_successes(ids),
         library.store.backend.evidence.count_impressions(""),
         library.store.backend.observations.verified_ends(),
-        proposed_before(library, refs[0], "1 of week 3"),
+        similar_proposals(library, refs[0], "1 of week 3"),
     ]
     return sizes | {name: median(times) for name, times in timings.items()}, answers
 

@@ -40,18 +40,18 @@ class MemoryDirectory(RunDirectory):
         self._texts: dict[str, bytes] = {}
         self._programs: dict[str, Program] = {}
 
-    def keep(self, data: bytes | str) -> str:
+    def store_artifact(self, data: bytes | str) -> str:
         """Keep a text, and return its hash."""
         raw = data.encode() if isinstance(data, str) else data
         name = hashlib.sha256(raw).hexdigest()
         self._texts[name] = raw
         return name
 
-    def kept(self, name: str) -> bytes:
+    def read_artifact(self, name: str) -> bytes:
         """Return a text by its hash."""
         return self._texts[name]
 
-    def keep_program(self, program: Program) -> None:
+    def store_program(self, program: Program) -> None:
         """Keep a program."""
         self._programs[program.digest] = program
 

@@ -144,7 +144,7 @@ class _Test:
 
 def _run(place: Place, base: Program, settings: RunSettings, look: int, judge: JudgeScorer | None = None) -> RunContext:
     folder, journal = MemoryDirectory(), Journal(MemoryLedger())
-    folder.keep_program(base)
+    folder.store_program(base)
     train, val, test = (place.of(split) for split in Split)
     journal.note(
         "run",
@@ -210,7 +210,7 @@ def verdict_on(place: Place, base: Rules, rules: Rules) -> str:
         "simulated", executor={"kind": "simulated"}, mode="any", iterations=0, purpose="measure", test_repeats=1
     )
     run = _run(place, before, settings, 1)
-    run.folder.keep_program(after)
+    run.folder.store_program(after)
     run.merged = [("measured", after)]
     asyncio.run(run_phases(run))
     return str(run.state.verdict["verdict"])
@@ -223,7 +223,7 @@ def sealed_test(place: Place, rules: Rules, gain: float, judge: JudgeScorer | No
     """
     before, after = (_program_of(one) for one in (BASE, rules))
     run = _run(place, before, RunSettings("simulated", executor={"kind": "simulated"}), 1, judge)
-    run.folder.keep_program(after)
+    run.folder.store_program(after)
     asyncio.run(run_staged_test(run, RunCandidate(after.digest, "found", 1), gain))
     said = run.state.verdict
     return Found(rules, said["delta"]) if said["verdict"] == Ruling.PROMOTE else Found(BASE)

@@ -92,7 +92,9 @@ def embed_once(home: Path, library: Library, model: Path, cache: Path) -> None:
     texts = [digest_text(f"{_spaced(name)}. {record['description']}").hash for name, record in records]
     with Vectors.open(home) as vectors:
         ours = vectors.model(OnnxEmbedder.open(str(model.resolve())).model, f"onnx:{model.resolve()}")
-        vectors.keep(ours, {text: row.astype(np.float16).tobytes() for text, row in zip(texts, own, strict=True)})
+        vectors.store_vectors(
+            ours, {text: row.astype(np.float16).tobytes() for text, row in zip(texts, own, strict=True)}
+        )
 
 
 def _spaced(name: str) -> str:

@@ -75,9 +75,9 @@ class PageSession:
 
     csrf: stands in every form of its pages. seen: when it asked last. signed: the person whom a provider named, None
     for a browser that a link opened. ends: when the session ends in any case. checked: when the provider was asked.
-    address: from where the browser asked last. looked: by proposal the hash of its content, where all of it was shown.
-    decides: it came by a link of this start, under the name of this start; without that it reads only, under the name
-    that the home keeps. renewed: when the browser was told how long its cookie holds.
+    address: from where the browser asked last. shown_hashes: by proposal the hash of its content, where all of it was
+    shown. decides: it came by a link of this start, under the name of this start; without that it reads only, under the
+    name that the home keeps. renewed: when the browser was told how long its cookie holds.
     """
 
     csrf: str
@@ -86,7 +86,7 @@ class PageSession:
     ends: float = math.inf
     checked: float = 0.0
     address: str = ""
-    looked: dict[int, str] = field(default_factory=dict)
+    shown_hashes: dict[int, str] = field(default_factory=dict)
     decides: bool = True
     renewed: float = 0.0
     _remarks: tuple[int, Sequence[str]] = 0, ()
@@ -95,14 +95,14 @@ class PageSession:
     # second waits for the answer of the first.
     _acting: threading.Lock = field(default_factory=threading.Lock)
 
-    def look_at(self, proposal: int, shown: str) -> None:
-        """Note that all of a proposal was shown. shown: the hash of it."""
+    def look_at(self, proposal: int, content_hash: str) -> None:
+        """Note that all of a proposal was shown. content_hash: the hash of it."""
         with self._acting:
             # Removed first, so that the dict is in the order of the last look and its first key is the oldest.
-            self.looked.pop(proposal, None)
-            self.looked[proposal] = shown
-            if len(self.looked) > MAX_LOOKED:
-                del self.looked[next(iter(self.looked))]
+            self.shown_hashes.pop(proposal, None)
+            self.shown_hashes[proposal] = content_hash
+            if len(self.shown_hashes) > MAX_LOOKED:
+                del self.shown_hashes[next(iter(self.shown_hashes))]
 
     def remark(self, operation: int | None, lines: Sequence[str]) -> None:
         """Store the remarks on an operation, in place of those on the operation before."""
@@ -138,17 +138,17 @@ class PageAccess:
         clock: Callable[[], float] = time.monotonic,
         start: str = "/",
         flow: "SignInFlow | None" = None,
-        kept: KeptPage | None = None,
+        kept_page: KeptPage | None = None,
     ) -> None:
         """start: the address that a link leads to. flow: the provider's login; then no link opens the page.
 
-        kept: the name and the readers of the home; without it no cookie outlives this process.
+        kept_page: the name and the readers of the home; without it no cookie outlives this process.
         """
-        self.start, self.flow, self._kept = start, flow, kept
+        self.start, self.flow, self._kept = start, flow, kept_page
         self.origin = flow.origin if flow is not None else f"http://{secrets.token_hex(8)}.localhost:{port}"
         self.host = urlsplit(self.origin).netloc
-        self.reading_origin = f"http://{kept.host}.localhost:{port}" if kept is not None else ""
-        self.origins = {urlsplit(one).netloc: one for one in (self.origin, self.reading_origin) if one}
+        self.reading_origin = f"http://{kept_page.host}.localhost:{port}" if kept_page is not None else ""
+        self.origins = {urlsplit(origin).netloc: origin for origin in (self.origin, self.reading_origin) if origin}
         """Host of a request -> the origin of its page."""
         self.secure = self.origin.startswith("https:")
         # A browser takes a name that begins so only from the host itself, encrypted, for every path.
@@ -205,9 +205,9 @@ class PageAccess:
         self, limit: int, signed: "SignedIn | None" = None, ends: float = math.inf, *, decides: bool = True
     ) -> str:
         # Each name has its own bound: many browsers that read never sign out one that decides.
-        others = [key for key, one in self._sessions.items() if one.decides == decides]
+        others = [key for key, open_session in self._sessions.items() if open_session.decides == decides]
         if len(others) >= limit:
-            del self._sessions[min(others, key=lambda one: self._sessions[one].seen)]
+            del self._sessions[min(others, key=lambda candidate: self._sessions[candidate].seen)]
         secret, now = secrets.token_urlsafe(32), self._clock()
         session = PageSession(secrets.token_urlsafe(32), now, signed, ends, now, decides=decides, renewed=now)
         self._sessions[_digest(secret)] = session
@@ -233,7 +233,7 @@ class PageAccess:
                 digest = _digest(secret)
                 found = self._sessions.get(digest)
                 if found is None:
-                    if not decides and (opened := self._reading(digest, now)) is not None:
+                    if not decides and (opened := self._replace_reading_secret(digest, now)) is not None:
                         return opened
                 # A cookie for reading opens nothing under the name for decisions, and the other way round.
                 elif found.decides == decides and self._is_used(found, digest, now):
@@ -254,7 +254,7 @@ class PageAccess:
             found.seen = now
         return holds
 
-    def _reading(self, digest: bytes, now: float) -> tuple[PageSession, str] | None:
+    def _replace_reading_secret(self, digest: bytes, now: float) -> tuple[PageSession, str] | None:
         """Return the session that a cookie of an earlier start opens, and the secret that replaces it.
 
         A browser that sends a replaced secret after EXCHANGE_SECONDS does not know the new one, so two browsers had the
@@ -264,7 +264,7 @@ class PageAccess:
             return None
         if digest in self._replaced:
             session, at = self._replaced[digest]
-            if at + EXCHANGE_SECONDS > now and any(one is session for one in self._sessions.values()):
+            if at + EXCHANGE_SECONDS > now and any(open_session is session for open_session in self._sessions.values()):
                 return session, ""
             self._end(session)
             return None
@@ -281,7 +281,7 @@ class PageAccess:
     def is_open(self, session: PageSession) -> bool:
         """Return whether a session was not ended meanwhile."""
         with self._lock:
-            return any(one is session for one in self._sessions.values())
+            return any(open_session is session for open_session in self._sessions.values())
 
     async def holds(self, session: PageSession) -> bool:
         """Return whether a session still holds; one of a provider is asked about there every RECHECK_SECONDS."""
@@ -309,9 +309,11 @@ class PageAccess:
 
     def _end(self, session: PageSession) -> None:
         if self._kept is not None:
-            self._kept.remove(*(key for key, one in self._sessions.items() if one is session))
+            self._kept.remove(*(key for key, open_session in self._sessions.items() if open_session is session))
         # By identity: a caller has the session, and neither its secret nor the hash of it.
-        self._sessions = {key: one for key, one in self._sessions.items() if one is not session}
+        self._sessions = {
+            key: open_session for key, open_session in self._sessions.items() if open_session is not session
+        }
 
 
 def _digest(secret: str) -> bytes:

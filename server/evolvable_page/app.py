@@ -76,7 +76,7 @@ def _no_page(site: Site, request: PageRequest) -> PageBody:
 def page_application(services: PageServices, access: PageAccess, feed: ChangeFeed) -> ASGIApp:
     """Return the application: the check of Host and Origin, then of the session, then the pages."""
     parts = page_parts()
-    added = {one.section[0]: one.section[1:] for one in parts if one.section is not None}
+    added = {page_part.section[0]: page_part.section[1:] for page_part in parts if page_part.section is not None}
     left_out = OWN if access.flow is not None else {}
     site = Site(
         services, access, feed.notify, lambda: feed.seen, feed.commits, left_out=frozenset(left_out), added=added
@@ -105,7 +105,7 @@ class PeerCheck:
     """
 
     def __init__(self, app: ASGIApp, proxies: Sequence[str]) -> None:
-        self._app, self._networks = app, [ipaddress.ip_network(one) for one in proxies]
+        self._app, self._networks = app, [ipaddress.ip_network(proxy) for proxy in proxies]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not self._is_proxy((scope.get("client") or ("",))[0]):
@@ -152,10 +152,10 @@ class PageServer:
         home = services.library.store.home
         # Only the page of one person at loopback keeps a name: elsewhere the proxy decides which name it has.
         keeps = flow is None and not host and os.access(home, os.W_OK)
-        kept = KeptPage(home) if keeps else None
+        kept_page = KeptPage(home) if keeps else None
         # Bound here and not by uvicorn: the port must be known for the links before anything is served.
-        self._sockets = [_bound(host, port)] if host else self._listening(kept, port)
-        self.access = PageAccess(self._sockets[0].getsockname()[1], start=start, flow=flow, kept=kept)
+        self._sockets = [_bind(host, port)] if host else self._open_sockets(kept_page, port)
+        self.access = PageAccess(self._sockets[0].getsockname()[1], start=start, flow=flow, kept_page=kept_page)
         self._feed = ChangeFeed(services.library.store.backend, services.library.store.home)
         app = page_application(services, self.access, self._feed)
         if proxies:
@@ -179,32 +179,32 @@ class PageServer:
         )
         self._server = _Server(config)
 
-    def _listening(self, kept: KeptPage | None, port: int) -> list[socket.socket]:
+    def _open_sockets(self, kept_page: KeptPage | None, port: int) -> list[socket.socket]:
         """Return the sockets of the page; those of a home that keeps its page are at its port and no other."""
-        if kept is None:
+        if kept_page is None:
             return _listen(port)
-        home, is_new = self.services.library.store.home, not (port or kept.port)
+        home, is_new = self.services.library.store.home, not (port or kept_page.port)
         for tries in range(TRIES, 0, -1):
             try:
-                sockets = _listen(port or kept.choose_port())
+                sockets = _listen(port or kept_page.choose_port())
                 break
             except InvalidArgument:
                 if is_new and tries > 1:
                     continue
                 with only_page(home):  # says so where it is our own page that has the port
-                    kept.end_reading()  # a browser may have sent its cookie to who listens there
+                    kept_page.end_reading()  # a browser may have sent its cookie to who listens there
                 if port:
                     raise
-                raise _taken(kept) from None
+                raise _port_taken_error(kept_page) from None
         try:
             # Only after the sockets: of two starts at once the second closes its own, and says that a page is open.
             self._open.enter_context(only_page(home))
         except InvalidArgument:
-            for one in sockets:
-                one.close()
+            for listener in sockets:
+                listener.close()
             raise
         # Under the lock, so that two starts never write two ports.
-        kept.keep(sockets[0].getsockname()[1])
+        kept_page.keep(sockets[0].getsockname()[1])
         return sockets
 
     def serve(self, ready: Callable[[], None]) -> None:
@@ -213,8 +213,8 @@ class PageServer:
             asyncio.run(self._serve(ready))
         finally:
             self._feed.close()
-            for one in self._sockets:
-                one.close()
+            for listener in self._sockets:
+                listener.close()
             self._open.close()
 
     def stop(self) -> None:
@@ -245,9 +245,9 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _taken(kept: KeptPage) -> InvalidArgument:
+def _port_taken_error(kept_page: KeptPage) -> InvalidArgument:
     return InvalidArgument(
-        f"Another program has port {kept.port}, at which browsers know the page of this library. The page takes no"
+        f"Another program has port {kept_page.port}, at which browsers know the page of this library. The page takes no"
         " other, and no browser reads without a new link.",
         "End that program. Or run `evolvable ui --forget`, which has the next start choose a new name and port.",
     )
@@ -260,9 +260,9 @@ def _listen(port: int) -> list[socket.socket]:
     listen at the other one, be sent the token of a link, and open the page with it.
     """
     for _ in range(TRIES):
-        first = _bound("127.0.0.1", port)
+        first = _bind("127.0.0.1", port)
         try:
-            return [first, *_beside(first.getsockname()[1])]
+            return [first, *_bind_ipv6(first.getsockname()[1])]
         except OSError as error:
             first.close()
             if port:
@@ -272,15 +272,15 @@ def _listen(port: int) -> list[socket.socket]:
     raise InvalidArgument("No port is free at both 127.0.0.1 and ::1.", "Name one with --port.")
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return _undelayed(socket.create_server((host, port), family=family))
+        return _disable_delay(socket.create_server((host, port), family=family))
     except OSError as error:
         raise InvalidArgument(f"{host}:{port} cannot be served at: {error.strerror}.", "Choose another port.") from None
 
 
-def _undelayed(listening: socket.socket) -> socket.socket:
+def _disable_delay(listening: socket.socket) -> socket.socket:
     """Return a listening socket whose connections send at once what is written.
 
     asyncio sets this for a socket that names its protocol, which those of `create_server` do not. Without it the body
@@ -290,10 +290,10 @@ def _undelayed(listening: socket.socket) -> socket.socket:
     return listening
 
 
-def _beside(port: int) -> list[socket.socket]:
+def _bind_ipv6(port: int) -> list[socket.socket]:
     """Return the socket at ::1, none on a machine without IPv6. Raise OSError when another program has the port."""
     try:
-        return [_undelayed(socket.create_server(("::1", port), family=socket.AF_INET6))]
+        return [_disable_delay(socket.create_server(("::1", port), family=socket.AF_INET6))]
     except OSError as error:
         # On Windows a port that another program holds for itself gives EACCES. Other errors mean: no IPv6.
         if error.errno in (errno.EADDRINUSE, errno.EACCES):

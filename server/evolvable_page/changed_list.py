@@ -8,7 +8,7 @@ from evolvable_page.diff_view import draw_diff
 from evolvable_page.elements import Node
 from evolvable_page.layout import PageBody, author_tag, form, passphrase_field, resource_link, swapping, tag, when
 from evolvable_page.site import PageAction, PageRequest, PageView, Site, action_path
-from evolvable_page.text import make_visible, one_line, quoted
+from evolvable_page.text import make_visible, one_line, quote_part
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Ref
 from evolvable_tools.verbs import UnseenChange, approve_seen, count_unseen, list_unseen
@@ -28,12 +28,12 @@ MAX_NAMED = 5
 """Resources that a note names."""
 
 
-def _changed(site: Site, asked: PageRequest) -> PageBody:
+def _show_changes(site: Site, request: PageRequest) -> PageBody:
     """Show the list, and what was done last."""
-    note = approved_note(site, asked) or operation_note(site, asked)
-    listed = draw_changed(site, asked) or h.p["Nothing that you have not looked at."]
+    note = approved_note(site, request) or operation_note(site, request)
+    changes = draw_changed(site, request) or h.p["Nothing that you have not looked at."]
     inbox = h.p[h.a(href="/inbox")["Proposals that wait"]]
-    return PageBody(TITLE, [h.h1["Inbox"], note, listed, inbox], "inbox")
+    return PageBody(TITLE, [h.h1["Inbox"], note, changes, inbox], "inbox")
 
 
 def link_changed(site: Site) -> Node:
@@ -42,7 +42,7 @@ def link_changed(site: Site) -> Node:
     return h.p[h.a(href=ADDRESS, id="changed-link")[f"{TITLE}: {number:,}"]] if number else None
 
 
-def draw_changed(site: Site, asked: PageRequest, *, title: str = TITLE, home: bool = False) -> Node:
+def draw_changed(site: Site, request: PageRequest, *, title: str = TITLE, home: bool = False) -> Node:
     """Return the list, nothing where it is empty. The change in the frame is the one that the keys are about.
 
     home: it stands on Home, where the difference of the other changes is folded and forms lead back to.
@@ -54,37 +54,39 @@ def draw_changed(site: Site, asked: PageRequest, *, title: str = TITLE, home: bo
     if not found:
         return None
     # A change that was approved elsewhere is gone from the list: then the first one is in the frame.
-    current = next((place for place, one in enumerate(found) if one.ref == asked.get("at")), 0)
+    current = next((place for place, change in enumerate(found) if change.ref == request.get("at")), 0)
     more = number - len(found)
     return h.section(".changed", id="changed", data_live=True)[
         h.h2[title],
         h.p(".none")["Agents follow it already. New skills stand between marks for other sessions until you look."],
-        _approve_form(site, asked, found, f"All {len(found)} fine", home=home) if len(found) > 1 else None,
-        [_draw(site, asked, found, place, is_current=place == current, home=home) for place in range(len(found))],
+        _approve_form(site, request, found, f"All {len(found)} fine", home=home) if len(found) > 1 else None,
+        [_draw(site, request, found, place, is_current=place == current, home=home) for place in range(len(found))],
         h.p(".none")[f"And {more:,} more, once these are approved."] if more > 0 else None,
         h.p(".keys")["Keys: a approve, j next, k previous, ? all keys."],
     ]
 
 
 def _draw(
-    site: Site, asked: PageRequest, found: Sequence[UnseenChange], place: int, *, is_current: bool, home: bool
+    site: Site, request: PageRequest, found: Sequence[UnseenChange], place: int, *, is_current: bool, home: bool
 ) -> Node:
-    one = found[place]
-    back = h.button(".bad", type="submit")[f"Take back operation {one.operation}"]
-    said = {"class_": "current", "aria_current": "true", "id": "current"} if is_current else {}
-    return h.article(aria_label=make_visible(one.ref), **said)[
+    change = found[place]
+    back = h.button(".bad", type="submit")[f"Take back operation {change.operation}"]
+    attributes = {"class_": "current", "aria_current": "true", "id": "current"} if is_current else {}
+    return h.article(aria_label=make_visible(change.ref), **attributes)[
         h.h3[
-            resource_link(one.ref, f"{one.ref}@{one.version}"),
+            resource_link(change.ref, f"{change.ref}@{change.version}"),
             " ",
-            author_tag(one.author, one.by),
-            [" ", tag("new", "doubtful")] if one.is_new else None,
+            author_tag(change.author, change.by),
+            [" ", tag("new", "doubtful")] if change.is_new else None,
         ],
-        h.p[make_visible(one.line)],
-        h.p(".none")[when(one.at), ": ", one_line(one.reason)],
-        h.details[h.summary["The difference"], draw_diff(one.diff)] if home and not is_current else draw_diff(one.diff),
+        h.p[make_visible(change.line)],
+        h.p(".none")[when(change.at), ": ", one_line(change.reason)],
+        h.details[h.summary["The difference"], draw_diff(change.diff)]
+        if home and not is_current
+        else draw_diff(change.diff),
         h.div(".buttons")[
-            _approve_form(site, asked, [one], "Approve", key="approve" if is_current else "", home=home),
-            undo_form(asked, one.operation, back, HOME if home else ADDRESS),
+            _approve_form(site, request, [change], "Approve", key="approve" if is_current else "", home=home),
+            undo_form(request, change.operation, back, HOME if home else ADDRESS),
         ],
         _neighbours(found, place, HOME if home else ADDRESS) if is_current else None,
     ]
@@ -94,38 +96,38 @@ def _neighbours(found: Sequence[UnseenChange], place: int, page: str) -> Node:
     links: list[Node] = []
     for name, key, at in (("Previous", "k", place - 1), ("Next", "j", place + 1)):
         if 0 <= at < len(found):
-            address = f"{page}?at={quoted(found[at].ref)}#current"
+            address = f"{page}?at={quote_part(found[at].ref)}#current"
             links += [h.a(href=address, id=name.lower(), aria_keyshortcuts=key)[name], " "]
     return h.p[links] if links else None
 
 
 def _approve_form(
-    site: Site, asked: PageRequest, seen: Sequence[UnseenChange], word: str, key: str = "", *, home: bool
+    site: Site, request: PageRequest, seen: Sequence[UnseenChange], word: str, key: str = "", *, home: bool
 ) -> Node:
     """Return the form that approves exactly these contents. key: its button is the one that the key presses."""
     contents = [
-        [h.input(type="hidden", name="ref", value=one.ref), h.input(type="hidden", name="seen", value=one.tree)]
-        for one in seen
+        [h.input(type="hidden", name="ref", value=change.ref), h.input(type="hidden", name="seen", value=change.tree)]
+        for change in seen
     ]
-    named = {"id": key, "aria_keyshortcuts": key[0]} if key else {}
+    attributes = {"id": key, "aria_keyshortcuts": key[0]} if key else {}
     return form(
-        asked.session.csrf,
+        request.session.csrf,
         action_path("approve"),
         contents,
         passphrase_field(site.passphrase_label),
-        h.button(class_="good" if key or len(seen) > 1 else None, type="submit", **named)[word],
+        h.button(class_="good" if key or len(seen) > 1 else None, type="submit", **attributes)[word],
         id="approve-form" if key else None,
         fields={"back": HOME} if home else {},
         **swapping(),
     )
 
 
-def approved_note(site: Site, asked: PageRequest) -> Node:
+def approved_note(site: Site, request: PageRequest) -> Node:
     """Return which resources were approved last. Of what the address names, only what stands approved is said."""
-    refs = [Ref.parse(text) for text in asked.fields.get("approved", ())[:MAX_CHANGES]]
+    refs = [Ref.parse(text) for text in request.fields.get("approved", ())[:MAX_CHANGES]]
     if not refs:
         return None
-    waiting = {one.ref for one in list_unseen(site.library, site.caller).listed}
+    waiting = {change.ref for change in list_unseen(site.library, site.caller).changes}
     heads = [site.library.store.head_or_none(ref, site.caller.scopes) for ref in refs]
     done = [head.ref for head in heads if head is not None and str(head.ref) not in waiting]
     more = f" and {len(done) - MAX_NAMED} more" if len(done) > MAX_NAMED else ""
@@ -133,16 +135,16 @@ def approved_note(site: Site, asked: PageRequest) -> Node:
     return h.div(".done", role="status", id="done")[h.p["You looked at ", links, more]] if done else None
 
 
-def _approve(site: Site, asked: PageRequest) -> str:
+def _approve(site: Site, request: PageRequest) -> str:
     """Approve what the form names, all of it or nothing."""
-    refs, trees = asked.fields.get("ref", ()), asked.fields.get("seen", ())
+    refs, trees = request.fields.get("ref", ()), request.fields.get("seen", ())
     if not refs or len(refs) != len(trees):
         raise InvalidArgument("The form names no resource.", "Follow a link of the page.")
-    done = approve_seen(site.library, site.decider(asked), dict(zip(refs, trees, strict=True)))
-    page = HOME if asked.get("back") == HOME else ADDRESS
-    return f"{page}?{'&'.join(f'approved={quoted(ref)}' for ref in done[:MAX_CHANGES])}"
+    done = approve_seen(site.library, site.decider(request), dict(zip(refs, trees, strict=True)))
+    page = HOME if request.get("back") == HOME else ADDRESS
+    return f"{page}?{'&'.join(f'approved={quote_part(ref)}' for ref in done[:MAX_CHANGES])}"
 
 
-VIEWS = (PageView(ADDRESS, _changed),)
+VIEWS = (PageView(ADDRESS, _show_changes),)
 
 ACTIONS = (PageAction("approve", _approve),)

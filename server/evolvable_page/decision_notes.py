@@ -6,7 +6,7 @@ from evolvable_page import elements as h
 from evolvable_page.elements import Node
 from evolvable_page.layout import form, resource_link, swapping, with_code
 from evolvable_page.site import MOST_WAITING, PageRequest, Site, action_path
-from evolvable_page.text import make_visible, one_line, quoted
+from evolvable_page.text import make_visible, one_line, quote_part
 from evolvable_store import Change
 from evolvable_store.resource import Ref
 from evolvable_store.storage import APPROVED, OPEN, REJECTED, Proposal
@@ -25,8 +25,8 @@ ANSWERS = ("done", "operation", "nothing")
 
 def link_or_name(library: Library, ref: object) -> Node:
     """Return a link to a resource, only its name while it is no more than proposed and has no page."""
-    there = library.store.head_or_none(Ref.parse(str(ref))) is not None
-    return resource_link(ref) if there else one_line(str(ref), 120)
+    exists = library.store.head_or_none(Ref.parse(str(ref))) is not None
+    return resource_link(ref) if exists else one_line(str(ref), 120)
 
 
 def moved_resources(library: Library, operation: int) -> Node:
@@ -38,8 +38,8 @@ def moved_by_each(library: Library, operations: Sequence[int]) -> Mapping[int, N
     """Return the links of `moved_resources` for each of these operations, with one query for all of them."""
     moved: dict[int, list[Change]] = {number: [] for number in operations}
     # One more than is named, to know whether there are more.
-    for one in library.store.backend.first_changes_of(operations, MAX_MOVED + 1):
-        moved[one.operation].append(one)
+    for change in library.store.backend.first_changes_of(operations, MAX_MOVED + 1):
+        moved[change.operation].append(change)
     return {number: _name_changes(changes) for number, changes in moved.items()}
 
 
@@ -51,35 +51,35 @@ def _name_changes(changes: Sequence[Change]) -> Node:
     return [*names, "and more" if len(changes) > MAX_MOVED else None]
 
 
-def operation_note(site: Site, asked: PageRequest) -> Node:
+def operation_note(site: Site, request: PageRequest) -> Node:
     """Return the result of an undo or another form, by the number of its operation; nothing without one."""
-    number = asked.number("operation")
+    number = request.number("operation")
     if number is None:
         text = "Nothing had to be changed."
-        return h.div(".done", role="status", id="done")[h.p[text]] if asked.get("nothing") else None
-    made = site.library.store.operation(number)
-    if made.intent.undoes:
-        text = f"Operation {number} took back operation {', '.join(map(str, made.intent.undoes))}: "
+        return h.div(".done", role="status", id="done")[h.p[text]] if request.get("nothing") else None
+    operation = site.library.store.operation(number)
+    if operation.intent.undoes:
+        text = f"Operation {number} took back operation {', '.join(map(str, operation.intent.undoes))}: "
     else:
-        text = f"Operation {number}, {make_visible(made.reason)}: "
+        text = f"Operation {number}, {make_visible(operation.reason)}: "
     # No key: `u` pressed twice would do again what it took back.
-    back = undo_form(asked, number, h.button(type="submit")["Take it back"], "/operations")
-    remarks = asked.session.remarks(number)
+    back = undo_form(request, number, h.button(type="submit")["Take it back"], "/operations")
+    remarks = request.session.remarks(number)
     return [
         h.div(".done", role="status", id="done")[h.p[text, moved_resources(site.library, number)], back],
         h.div(".warning")[[h.p[with_code(make_visible(line))] for line in remarks]] if remarks else None,
     ]
 
 
-def decision_note(site: Site, asked: PageRequest) -> Node:
+def decision_note(site: Site, request: PageRequest) -> Node:
     """Return the last decisions with the forms that take them back. Only numbers come from the address."""
-    numbers = [int(text) for text in asked.get("done").split(",")[:MOST_WAITING] if text.isascii() and text.isdigit()]
+    numbers = [int(text) for text in request.get("done").split(",")[:MOST_WAITING] if text.isascii() and text.isdigit()]
     if not numbers:
-        return operation_note(site, asked)
+        return operation_note(site, request)
     proposals = [site.library.store.backend.proposals.get(number) for number in numbers]
-    lines = [h.p[proposal_line(site.library, one)] for one in proposals[:MAX_NAMED]]
+    lines = [h.p[proposal_line(site.library, proposal)] for proposal in proposals[:MAX_NAMED]]
     more = h.p[f"And {len(proposals) - MAX_NAMED} more."] if len(proposals) > MAX_NAMED else None
-    return h.div(".done", role="status", id="done")[lines, more, take_back_forms(site, asked, proposals, key="u")]
+    return h.div(".done", role="status", id="done")[lines, more, take_back_forms(site, request, proposals, key="u")]
 
 
 def proposal_line(library: Library, proposal: Proposal) -> Node:
@@ -100,14 +100,14 @@ def proposal_line(library: Library, proposal: Proposal) -> Node:
     return [text, moved_resources(library, proposal.operation), f"by operation {proposal.operation}.{since}"]
 
 
-def take_back_forms(site: Site, asked: PageRequest, proposals: Sequence[Proposal], key: str | None = None) -> Node:
+def take_back_forms(site: Site, request: PageRequest, proposals: Sequence[Proposal], key: str | None = None) -> Node:
     """Return the forms that take decisions back, as long as they stand: one for what was rejected, one for each
     operation that was not taken back yet. key: presses the first of them."""
-    rejected = [one.id for one in proposals if one.state == REJECTED]
+    rejected = [proposal.id for proposal in proposals if proposal.state == REJECTED]
     approved = dict.fromkeys(
-        one.operation
-        for one in proposals
-        if one.state == APPROVED and one.operation is not None and not _is_taken_back(site.library, one)
+        proposal.operation
+        for proposal in proposals
+        if proposal.state == APPROVED and proposal.operation is not None and not _is_taken_back(site.library, proposal)
     )
     forms: list[Node] = []
 
@@ -117,22 +117,22 @@ def take_back_forms(site: Site, asked: PageRequest, proposals: Sequence[Proposal
 
     if rejected:
         numbers = [h.input(type="hidden", name="number", value=str(number)) for number in rejected]
-        forms.append(form(asked.session.csrf, action_path("inbox reopen"), numbers, button(), **swapping()))
+        forms.append(form(request.session.csrf, action_path("inbox reopen"), numbers, button(), **swapping()))
     for operation in approved:
-        forms.append(undo_form(asked, operation, button(), "/inbox"))
+        forms.append(undo_form(request, operation, button(), "/inbox"))
     return forms
 
 
-def next_address(address: str, asked: PageRequest) -> str:
+def next_address(address: str, request: PageRequest) -> str:
     """Return the address of a page with what was done last, as the request says it."""
-    text = "&".join(f"{name}={quoted(asked.get(name))}" for name in ANSWERS if asked.get(name))
+    text = "&".join(f"{name}={quote_part(request.get(name))}" for name in ANSWERS if request.get(name))
     return address + (f"?{text}" if text else "")
 
 
-def undo_form(asked: PageRequest, operation: int, button: Node, back: str) -> Node:
+def undo_form(request: PageRequest, operation: int, button: Node, back: str) -> Node:
     """Return the form that takes an operation back. back: the address of the page that says so."""
     fields = {"operation": operation, "back": back}
-    return form(asked.session.csrf, action_path("undo"), button, fields=fields, **swapping())
+    return form(request.session.csrf, action_path("undo"), button, fields=fields, **swapping())
 
 
 def _is_taken_back(library: Library, proposal: Proposal) -> bool:
@@ -148,4 +148,4 @@ def _changed_since(library: Library, proposal: Proposal) -> int | None:
         return None
     # The id of an operation is the sequence of its first change.
     changes = library.store.backend.changes_to(head.id, proposal.operation - 1)
-    return next((one.operation for one in reversed(changes) if one.operation != proposal.operation), None)
+    return next((change.operation for change in reversed(changes) if change.operation != proposal.operation), None)

@@ -91,11 +91,11 @@ def draw_diff(text: str) -> Node:
     if not files:
         return h.p(".none")["No difference."]
     return [
-        h.section(".file", aria_label=make_visible(one.path))[
-            h.h3[h.code[make_visible(one.path)], " ", h.span(".none")[one.what]],
-            h.pre(".diff", tabindex="0")[[_draw_line(*line) for line in _marked(one.lines)]],
+        h.section(".file", aria_label=make_visible(file.path))[
+            h.h3[h.code[make_visible(file.path)], " ", h.span(".none")[file.what]],
+            h.pre(".diff", tabindex="0")[[_draw_line(*line) for line in _mark_lines(file.lines)]],
         ]
-        for one in files
+        for file in files
     ]
 
 
@@ -106,12 +106,12 @@ def _draw_line(sign: str, body: str) -> Markup:
     return _LINES[sign].format(body)
 
 
-def _marked(lines: Sequence[DiffLine]) -> Iterator[tuple[str, str]]:
+def _mark_lines(lines: Sequence[DiffLine]) -> Iterator[tuple[str, str]]:
     """Yield each line's sign and what is shown of it; runs of removed lines are paired with the added ones behind."""
     at = 0
     while at < len(lines):
-        removed = _run(lines, at, "-")
-        added = _run(lines, at + len(removed), "+")
+        removed = _take_run(lines, at, "-")
+        added = _take_run(lines, at + len(removed), "+")
         if not removed and not added:
             yield lines[at].sign, make_visible(lines[at].text)
             at += 1
@@ -119,13 +119,13 @@ def _marked(lines: Sequence[DiffLine]) -> Iterator[tuple[str, str]]:
         # Line by line in their order, which is right for most edits and needs no search.
         pairs = [_words(old.text, new.text) for old, new in zip(removed, added, strict=False)]
         yield from (("-", pair[0]) for pair in pairs)
-        yield from (("-", make_visible(one.text)) for one in removed[len(pairs) :])
+        yield from (("-", make_visible(line.text)) for line in removed[len(pairs) :])
         yield from (("+", pair[1]) for pair in pairs)
-        yield from (("+", make_visible(one.text)) for one in added[len(pairs) :])
+        yield from (("+", make_visible(line.text)) for line in added[len(pairs) :])
         at += len(removed) + len(added)
 
 
-def _run(lines: Sequence[DiffLine], at: int, sign: str) -> Sequence[DiffLine]:
+def _take_run(lines: Sequence[DiffLine], at: int, sign: str) -> Sequence[DiffLine]:
     end = at
     while end < len(lines) and lines[end].sign == sign:
         end += 1
@@ -138,27 +138,27 @@ def _words(old: str, new: str) -> tuple[str, str]:
     if len(before) + len(after) > MAX_WORDS:
         return make_visible(old), make_visible(new)
     # What both begin and end with is found first: comparing the whole takes most of the time of a page.
-    begin = _alike(before, after)
-    end = _alike(before[begin:][::-1], after[begin:][::-1])
+    begin = _count_equal_words(before, after)
+    end = _count_equal_words(before[begin:][::-1], after[begin:][::-1])
     inner, inner_new = before[begin : len(before) - end], after[begin : len(after) - end]
     matcher = difflib.SequenceMatcher(None, inner, inner_new, autojunk=False)
     alike = begin + end + sum(block.size for block in matcher.get_matching_blocks())
     if 2 * alike < MIN_ALIKE * (len(before) + len(after)):
         return make_visible(old), make_visible(new)
-    head, tail = _shown(before[:begin]), _shown(before[len(before) - end :])
+    head, tail = _escape_words(before[:begin]), _escape_words(before[len(before) - end :])
     removed, added = [head], [head]
     for change, start, stop, start_new, stop_new in matcher.get_opcodes():
-        gone, come = _shown(inner[start:stop]), _shown(inner_new[start_new:stop_new])
+        gone, come = _escape_words(inner[start:stop]), _escape_words(inner_new[start_new:stop_new])
         removed.append(gone if change == "equal" or not gone else _REMOVED.format(gone))
         added.append(come if change == "equal" or not come else _ADDED.format(come))
     return Markup("").join((*removed, tail)), Markup("").join((*added, tail))
 
 
-def _alike(some: Sequence[str], others: Sequence[str]) -> int:
+def _count_equal_words(some: Sequence[str], others: Sequence[str]) -> int:
     """Return the number of equal words at the beginning of both."""
     pairs = enumerate(zip(some, others, strict=False))
-    return next((at for at, (one, other) in pairs if one != other), min(len(some), len(others)))
+    return next((at for at, (word, other) in pairs if word != other), min(len(some), len(others)))
 
 
-def _shown(words: Sequence[str]) -> Markup:
+def _escape_words(words: Sequence[str]) -> Markup:
     return escape(make_visible("".join(words)))

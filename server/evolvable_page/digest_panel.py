@@ -12,7 +12,7 @@ MAX_LINES = 10
 """Lines of each part; the terminal has the others."""
 
 
-def draw_digest(site: Site, asked: PageRequest) -> Node:
+def draw_digest(site: Site, request: PageRequest) -> Node:
     """Return the digest, each part folded below its number. It is read beside the page: it goes through all uses."""
     caller = site.caller
     read: Digest | None = site.value(
@@ -20,7 +20,7 @@ def draw_digest(site: Site, asked: PageRequest) -> Node:
     )
     body: Node = h.p(".none")["The week is being read; this page shows it by itself."]
     if read is not None:
-        body = [_part(asked, getattr(read, name), title, nothing) for name, (title, nothing) in PARTS.items()]
+        body = [_part(request, getattr(read, name), title, nothing) for name, (title, nothing) in PARTS.items()]
     return h.section(".panel.broad", id="digest", data_live=True)[
         h.h2["The last 7 days"],
         h.div(".digest")[body],
@@ -28,18 +28,18 @@ def draw_digest(site: Site, asked: PageRequest) -> Node:
     ]
 
 
-def _part(asked: PageRequest, part: DigestPart, title: str, nothing: str) -> Node:
+def _part(request: PageRequest, part: DigestPart, title: str, nothing: str) -> Node:
     if not part.lines:
         return h.p(".none")[f"{title}: 0. {nothing}"]
     more = part.number - min(len(part.lines), MAX_LINES)
     return h.details[
         h.summary[f"{title}: {part.number:,}"],
-        h.ul(".rows")[[_line(asked, line) for line in part.lines[:MAX_LINES]]],
+        h.ul(".rows")[[_line(request, line) for line in part.lines[:MAX_LINES]]],
         h.p(".none")[with_code(f"{more:,} more: `evolvable digest --json`")] if more > 0 else None,
     ]
 
 
-def _line(asked: PageRequest, line: DigestLine) -> Node:
+def _line(request: PageRequest, line: DigestLine) -> Node:
     names = [[resource_link(ref.partition("@")[0], ref), " "] for ref in line.refs]
     facts = ", ".join(filter(None, (line.text, line.author, line.at[:10])))
     why = f": {one_line(line.reason, 120)}" if line.reason else ""
@@ -50,5 +50,5 @@ def _line(asked: PageRequest, line: DigestLine) -> Node:
             f"and {line.more:,} more " if line.more else None,
             h.span(".none")[make_visible(f"{facts}{why}")],
         ],
-        undo_form(asked, line.operation, back, "/") if line.operation else h.code[make_visible(line.undo)],
+        undo_form(request, line.operation, back, "/") if line.operation else h.code[make_visible(line.undo)],
     ]

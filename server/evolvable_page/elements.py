@@ -48,7 +48,9 @@ class Element:
         text = _identity(identity) if identity else ""
         for mapping in mappings:
             text += "".join([_attribute(name, value) for name, value in mapping.items()])
-        return Element(self._name, text + "".join([_attribute(_spelled(key), attributes[key]) for key in attributes]))
+        return Element(
+            self._name, text + "".join([_attribute(_attribute_name(key), attributes[key]) for key in attributes])
+        )
 
     __iter__ = None  # `for` would ask for the items 0, 1, 2 ... without end
 
@@ -100,7 +102,7 @@ def _name(name: str) -> str:
 
 
 @lru_cache(1024)
-def _spelled(keyword: str) -> str:
+def _attribute_name(keyword: str) -> str:
     return keyword.removesuffix("_").replace("_", "-")
 
 
@@ -109,15 +111,15 @@ def _identity(text: str) -> str:
     first, *classes = text.split(".")
     if text[0] not in "#." or "#" in text[1:] or any(character.isspace() for character in text):
         raise ValueError(f"{text!r} is not #id.class.class.")
-    named = _attribute("id", first[1:]) if first else ""
-    return named + _attribute("class", " ".join(classes))
+    id_attribute = _attribute("id", first[1:]) if first else ""
+    return id_attribute + _attribute("class", " ".join(classes))
 
 
 @lru_cache(256)
 def _element(name: str) -> Element:
     if not name.islower() or name.startswith("_"):
         raise AttributeError(f"There is no element {name}.")
-    return Element(_spelled(name))
+    return Element(_attribute_name(name))
 
 
 def __getattr__(name: str) -> Element:

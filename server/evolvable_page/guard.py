@@ -64,8 +64,8 @@ class PageGuard:
         # The order matters: the ways in need no session, a session is checked before the form, and `/keep` needs a
         # session that decides.
         headers, method = Headers(scope=scope), scope["method"]
-        if method == "GET" and (answer := await self._entrance(scope, headers)) is not None:
-            await answer(scope, receive, _guarded(send))
+        if method == "GET" and (answer := await self._answer_entrance(scope, headers)) is not None:
+            await answer(scope, receive, _add_headers(send))
             return
         session, renewed = self._access.session_and_cookie(headers)
         if session is not None and not await self._access.holds(session):
@@ -75,18 +75,18 @@ class PageGuard:
         if refusal is None and scope["path"] == KEEP_PATH:
             refusal = self._keep(session)
         if refusal is not None:
-            await refusal(scope, receive, _guarded(send))
+            await refusal(scope, receive, _add_headers(send))
             return
         assert session is not None
         session.address = (scope.get("client") or ("",))[0]
         scope["page_session"] = session
-        kept = None
+        cookie_source = None
         if renewed:
-            kept = Response()
-            self._set_cookie(kept, self._access.cookie, renewed, "strict", READING_SECONDS)
-        await self._app(scope, _limited(receive), _guarded(send, kept))
+            cookie_source = Response()
+            self._set_cookie(cookie_source, self._access.cookie, renewed, "strict", READING_SECONDS)
+        await self._app(scope, _limit_body(receive), _add_headers(send, cookie_source))
 
-    async def _entrance(self, scope: Scope, headers: Headers) -> Response | None:
+    async def _answer_entrance(self, scope: Scope, headers: Headers) -> Response | None:
         """Return the answer of a way into the page, None for every other address."""
         flow, path = self._access.flow, scope["path"]
         if flow is None:
@@ -95,10 +95,10 @@ class PageGuard:
             if path == SIGN_IN_PATH:
                 # The cookie ties the provider's answer to this browser, so that nobody is signed in by the link of
                 # another.
-                address, kept = await flow.begin()
+                address, login_cookie = await flow.begin()
                 answer: Response = RedirectResponse(address, 303)
                 # Lax: the provider's answer comes from another site.
-                self._set_cookie(answer, self._access.login_cookie, kept, "lax")
+                self._set_cookie(answer, self._access.login_cookie, login_cookie, "lax")
                 return answer
             if path == CALLBACK_PATH:
                 cookie = next(iter(cookie_values(headers, self._access.login_cookie)), "")
@@ -179,11 +179,11 @@ def _small_page(text: str, status: int, address: str, link: str, *, onward: bool
     # Not a redirect by status: the cookies of this site are strict, and are not sent along a redirect from another
     # site.
     follow = f'<meta http-equiv="refresh" content="0; url={escape(address)}">' if onward else ""
-    said = f"<p>{escape(text)}</p>" if text else ""
+    paragraph = f"<p>{escape(text)}</p>" if text else ""
     onwards = f'<p><a href="{escape(address)}">{escape(link)}</a></p>'
     return HTMLResponse(
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">{follow}<title>Evolvable</title></head>'
-        f"<body><main><h1>Evolvable</h1>{said}{onwards}</main></body></html>",
+        f"<body><main><h1>Evolvable</h1>{paragraph}{onwards}</main></body></html>",
         status,
     )
 
@@ -192,10 +192,10 @@ class BodyTooLong(Exception):
     """The body of a request has more than MAX_BODY bytes."""
 
 
-def _limited(receive: Receive) -> Receive:
+def _limit_body(receive: Receive) -> Receive:
     left = MAX_BODY
 
-    async def received() -> Message:
+    async def receive_limited() -> Message:
         nonlocal left
         message = await receive()
         # Counted as it arrives: a chunked body names no length.
@@ -204,24 +204,24 @@ def _limited(receive: Receive) -> Receive:
             raise BodyTooLong
         return message
 
-    return received
+    return receive_limited
 
 
-def _guarded(send: Send, kept: Response | None = None) -> Send:
+def _add_headers(send: Send, cookie_source: Response | None = None) -> Send:
     """Return a `send` that adds the headers of every answer. Browsers store no answer but those of `/static`.
 
-    kept: a response whose cookie is sent with the answer.
+    cookie_source: a response whose cookie is sent with the answer.
     """
 
-    async def sent(message: Message) -> None:
+    async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             for name, value in _HEADERS.items():
                 headers[name] = value
             # A page shows private texts, which must not lie in the browser's cache; `_file` sets its own header.
             headers.setdefault("cache-control", "no-store")
-            if kept is not None:
-                headers.append("set-cookie", kept.headers["set-cookie"])
+            if cookie_source is not None:
+                headers.append("set-cookie", cookie_source.headers["set-cookie"])
         await send(message)
 
-    return sent
+    return send_with_headers

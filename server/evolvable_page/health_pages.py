@@ -10,7 +10,7 @@ from evolvable_page.diff_view import draw_diff
 from evolvable_page.elements import Node
 from evolvable_page.layout import PageBody, form, passphrase_field, resource_link, table, tag, when, with_code
 from evolvable_page.site import PageAction, PageRequest, PageView, Result, Site, action_path
-from evolvable_page.text import make_visible, one_line, quoted
+from evolvable_page.text import make_visible, one_line, quote_part
 from evolvable_server import plugins, read_config, read_library_config, set_trusted
 from evolvable_store.errors import Conflict, EvolvableError, InvalidArgument
 from evolvable_tools import silent_step, verbs
@@ -25,9 +25,11 @@ MAX_OFFERED = 200
 """Resources of a folder that are shown before a person trusts it; a larger folder is for the terminal."""
 
 
-def _health(site: Site, asked: PageRequest) -> PageBody:
+def _health(site: Site, request: PageRequest) -> PageBody:
     """Show the problems that `doctor` finds, then the clients, settings and folders."""
-    return PageBody("Health", [h.h1["Health"], _doctor(site), _tokens(site), _folders(site), _trusted(site)], "health")
+    return PageBody(
+        "Health", [h.h1["Health"], _doctor(site), _tokens(site), _folders(site), _draw_trusted_folders(site)], "health"
+    )
 
 
 def _doctor(site: Site) -> Node:
@@ -38,7 +40,9 @@ def _doctor(site: Site) -> Node:
         ]
     if isinstance(found, EvolvableError):
         return h.div(id="doctor", data_live=True)[h.h2["Problems"], _failure(found)]
-    problems = [h.li[h.p(".warning")[make_visible(one.what), " ", make_visible(one.next)]] for one in found.problems]
+    problems = [
+        h.li[h.p(".warning")[make_visible(problem.what), " ", make_visible(problem.next)]] for problem in found.problems
+    ]
     notes = [h.li[make_visible(note)] for note in found.notes]
     similar = [h.li[make_visible(line)] for line in found.doubles]
     return h.div(id="doctor", data_live=True)[
@@ -80,13 +84,13 @@ def _failure(error: EvolvableError) -> Node:
 def _clients(health: "Health") -> Node:
     rows = [
         [
-            one_line(one.client),
-            one_line(one.scope),
-            one_line(one.path),
-            f"{one.seconds:.1f} s" if one.seconds is not None else "not started",
-            when(one.last_session),
+            one_line(client.client),
+            one_line(client.scope),
+            one_line(client.path),
+            f"{client.seconds:.1f} s" if client.seconds is not None else "not started",
+            when(client.last_session),
         ]
-        for one in health.clients
+        for client in health.clients
     ]
     none = h.p[with_code("None. `evolvable connect claude-code` connects one.")]
     heads = ("client", "scope", "configuration", "starts in", "last session")
@@ -100,39 +104,40 @@ def _tokens(site: Site) -> Node:
         return h.div(id="tokens", data_live=True)[h.h2["Tokens"], pending]
     rows = [
         [
-            one_line(str(one["name"])),
-            ", ".join(map(str, one["permissions"])),
-            when(one["expires"]) if one["expires"] else "never",
-            when(one["last_used"]),
+            one_line(str(token["name"])),
+            ", ".join(map(str, token["permissions"])),
+            when(token["expires"]) if token["expires"] else "never",
+            when(token["last_used"]),
         ]
-        for one in found
+        for token in found
     ]
-    said = h.p(".none")[
+    hint = h.p(".none")[
         with_code("At a terminal, `evolvable team token add` makes one and `evolvable team token revoke` ends one.")
     ]
     heads = ("token", "may", "expires", "last used")
-    listed = table(heads, rows, "Tokens for HTTP") if rows else h.p["None."]
-    return h.div(id="tokens", data_live=True)[h.h2["Tokens"], listed, said]
+    token_table = table(heads, rows, "Tokens for HTTP") if rows else h.p["None."]
+    return h.div(id="tokens", data_live=True)[h.h2["Tokens"], token_table, hint]
 
 
 def _settings(health: "Health") -> Node:
-    rows = [[one_line(one.name), one_line(one.value), one_line(one.source)] for one in health.settings]
-    listed = table(("setting", "value", "from"), rows, "Settings in force")
-    return h.details[h.summary["Settings"], listed] if rows else None
+    rows = [[one_line(setting.name), one_line(setting.value), one_line(setting.source)] for setting in health.settings]
+    settings_table = table(("setting", "value", "from"), rows, "Settings in force")
+    return h.details[h.summary["Settings"], settings_table] if rows else None
 
 
 def _folders(site: Site) -> Node:
     rows = [
         [
-            make_visible(str(one.path)),
-            one.kind,
-            one.scope,
-            make_visible(one.obstacle or one.state),
-            h.a(href=f"/trust?folder={quoted(str(one.path))}", aria_label=f"what it brings: {one.path}")[
-                "what it brings"
-            ],
+            make_visible(str(folder_state.path)),
+            folder_state.kind,
+            folder_state.scope,
+            make_visible(folder_state.obstacle or folder_state.state),
+            h.a(
+                href=f"/trust?folder={quote_part(str(folder_state.path))}",
+                aria_label=f"what it brings: {folder_state.path}",
+            )["what it brings"],
         ]
-        for one in folder_states(site.library)
+        for folder_state in folder_states(site.library)
     ]
     none = h.p[with_code("None. `evolvable init FOLDER` imports one and follows it.")]
     heads = ("folder", "kind", "scope", "state", "trust")
@@ -141,77 +146,83 @@ def _folders(site: Site) -> Node:
 
 def _held_files(site: Site) -> Node:
     """Return the files whose text agents do not read, because a person has to decide on it; nothing for none."""
-    held = list_held_files(site.library)
+    held_files = list_held_files(site.library)
     lines = [
-        h.li[make_visible(one.text), " ", h.a(href=f"/inbox/{one.proposal}")[f"Proposal {one.proposal}"]]
-        for one in held
+        h.li[
+            make_visible(held_file.text),
+            " ",
+            h.a(href=f"/inbox/{held_file.proposal}")[f"Proposal {held_file.proposal}"],
+        ]
+        for held_file in held_files
     ]
     return [h.h3["Held files"], h.ul[lines]] if lines else None
 
 
-def _trusted(site: Site) -> Node:
+def _draw_trusted_folders(site: Site) -> Node:
     home = site.library.store.home
     folders = sorted(read_library_config(home).trusted_folders(home))
     rows = [h.li[h.code[make_visible(folder)]] for folder in folders]
-    said = h.p(".none")[with_code("`evolvable trust --withdraw FOLDER` ends it.")]
-    return [h.h2["Trusted folders"], [h.ul[rows], said] if rows else h.p["None beyond what you wrote yourself."]]
+    hint = h.p(".none")[with_code("`evolvable trust --withdraw FOLDER` ends it.")]
+    return [h.h2["Trusted folders"], [h.ul[rows], hint] if rows else h.p["None beyond what you wrote yourself."]]
 
 
-def _asked(site: Site, asked: PageRequest) -> TrustQuestion:
+def _load_question(site: Site, request: PageRequest) -> TrustQuestion:
     """Return the question about a watched folder; an address can name no other one."""
-    known = {str(folder.path): folder.path for folder in site.library.folders()}
-    folder = known.get(asked.get("folder"))
+    folders = {str(folder.path): folder.path for folder in site.library.folders()}
+    folder = folders.get(request.get("folder"))
     if folder is None:
         raise InvalidArgument("This is no watched folder.", "Health lists those that are.")
     return verbs.ask_trust(site.library, site.caller, folder=folder)
 
 
-def _seen(question: TrustQuestion) -> str:
+def _hash_question(question: TrustQuestion) -> str:
     """Return the hash of all that a question shows."""
-    shown = [(one.ref, one.resource, one.tree, one.proposal) for one in question.offered]
-    return sha256(repr((question.folder, shown)).encode("utf-8", "surrogateescape")).hexdigest()
+    offered = [(offer.ref, offer.resource, offer.tree, offer.proposal) for offer in question.offered]
+    return sha256(repr((question.folder, offered)).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _trust_form(site: Site, asked: PageRequest) -> PageBody:
+def _trust_form(site: Site, request: PageRequest) -> PageBody:
     """Show the resources of a folder that nobody trusts yet, with one form for all of them."""
-    question = _asked(site, asked)
+    question = _load_question(site, request)
     title = h.h1["What ", h.code[make_visible(question.what)], " brings"]
     trusted = h.p[f"{len(question.trusted)} of its resources are trusted already."]
     if not question.offered:
         return PageBody("Trust", [title, trusted, h.p["Nothing waits for your trust."]], "health")
     if len(question.offered) > MAX_OFFERED:
-        said = f"{len(question.offered):,} resources wait; `evolvable trust` shows them at a terminal."
-        return PageBody("Trust", [title, trusted, h.p[with_code(said)]], "health")
-    high = sum(1 for one in question.offered if one.high)
+        note = f"{len(question.offered):,} resources wait; `evolvable trust` shows them at a terminal."
+        return PageBody("Trust", [title, trusted, h.p[with_code(note)]], "health")
+    high = sum(1 for offer in question.offered if offer.high)
     button = h.button(".good", type="submit")[f"Trust these {len(question.offered)} as they are now"]
-    fields = {"folder": asked.get("folder"), "seen": _seen(question)}
-    ask = form(asked.session.csrf, action_path("trust"), passphrase_field(site.passphrase_label), button, fields=fields)
+    fields = {"folder": request.get("folder"), "seen": _hash_question(question)}
+    ask = form(
+        request.session.csrf, action_path("trust"), passphrase_field(site.passphrase_label), button, fields=fields
+    )
     warning = h.p(".warning")[f"{high} of them have findings of high severity."] if high else None
-    return PageBody("Trust", [title, trusted, warning, [_offer(one) for one in question.offered], ask], "health")
+    return PageBody("Trust", [title, trusted, warning, [_offer(offer) for offer in question.offered], ask], "health")
 
 
-def _offer(one: TrustOffer) -> Node:
+def _offer(offer: TrustOffer) -> Node:
     findings = [
-        h.li[tag(str(found.severity), "bad" if one.high else "doubtful"), " ", make_visible(str(found))]
-        for found in one.findings
+        h.li[tag(str(found.severity), "bad" if offer.high else "doubtful"), " ", make_visible(str(found))]
+        for found in offer.findings
     ]
-    means = ", ".join(make_visible(str(name)) for name in one.capabilities)
+    capabilities = ", ".join(make_visible(str(name)) for name in offer.capabilities)
     return h.section[
-        h.h2[resource_link(one.ref), " ", tag(one.author, "bad" if one.high else "doubtful")],
+        h.h2[resource_link(offer.ref), " ", tag(offer.author, "bad" if offer.high else "doubtful")],
         h.ul[findings] if findings else h.p(".none")["The scan found nothing."],
-        h.p["It has the means: ", means] if means else None,
-        draw_diff(one.diff) if one.diff else None,
+        h.p["It has the means: ", capabilities] if capabilities else None,
+        draw_diff(offer.diff) if offer.diff else None,
     ]
 
 
-def _trust(site: Site, asked: PageRequest) -> str:
-    question = _asked(site, asked)
-    if _seen(question) != asked.get("seen"):
+def _trust(site: Site, request: PageRequest) -> str:
+    question = _load_question(site, request)
+    if _hash_question(question) != request.get("seen"):
         raise Conflict("The folder holds something else than you saw.", "Look at it again.")
-    caller = site.decider(asked)
+    caller = site.decider(request)
     verbs.trust(site.library, caller, question)
     set_trusted(Path(question.folder), site.library.store.home.resolve(), caller.signer)
-    return f"/trust?folder={quoted(asked.get('folder'))}"
+    return f"/trust?folder={quote_part(request.get('folder'))}"
 
 
 VIEWS = (PageView("/health", _health), PageView("/trust", _trust_form))

@@ -13,7 +13,7 @@ from evolvable_page.inbox_pages import first_steps, read_waiting, waiting_parts
 from evolvable_page.layout import PageBody, resource_link, share_bar, tag, with_code
 from evolvable_page.lesson_panel import draw_lessons
 from evolvable_page.library_pages import read_evidence
-from evolvable_page.proposal_view import asks
+from evolvable_page.proposal_view import needs_own_look
 from evolvable_page.site import MOST_WAITING, PageAction, PageRequest, PageView, Site
 from evolvable_page.text import one_line
 from evolvable_tools.outcomes import ResourceStats, Stats
@@ -25,19 +25,19 @@ MAX_ROWS = 5
 WEEK = timedelta(days=7)
 
 
-def _home(site: Site, asked: PageRequest) -> PageBody:
+def _home(site: Site, request: PageRequest) -> PageBody:
     """Show the waiting proposals, the recent changes and the evidence."""
     if not list_resources(site.library, site.caller, limit=1).resources:
-        return PageBody("Home", [h.h1["Home"], decision_note(site, asked), _begin()], "home")
+        return PageBody("Home", [h.h1["Home"], decision_note(site, request), _begin()], "home")
     main = [
         h.h1(".skip")["Home"],
-        approved_note(site, asked) or decision_note(site, asked),
+        approved_note(site, request) or decision_note(site, request),
         h.div(".home")[
-            draw_lessons(site, asked),
+            draw_lessons(site, request),
             _waiting(site),
-            _budget(site, asked),
-            _changed(site, asked),
-            draw_digest(site, asked),
+            _budget(site, request),
+            _draw_changes(site, request),
+            draw_digest(site, request),
             _evidence(site),
         ],
     ]
@@ -60,12 +60,12 @@ def _waiting(site: Site) -> Node:
     waiting = read_waiting(site)
     rows = [
         h.li[
-            h.a(".grow", href=f"/inbox/{one.proposal_id}")[
-                one_line(one.ref, 60), h.span(".none")[" ", one_line(one.reason, 80)]
+            h.a(".grow", href=f"/inbox/{proposal.proposal_id}")[
+                one_line(proposal.ref, 60), h.span(".none")[" ", one_line(proposal.reason, 80)]
             ],
-            tag("asks", "doubtful") if asks(one) else None,
+            tag("asks", "doubtful") if needs_own_look(proposal) else None,
         ]
-        for one in waiting[:MAX_ROWS]
+        for proposal in waiting[:MAX_ROWS]
     ]
     number = f"{len(waiting)}+" if len(waiting) == MOST_WAITING else str(len(waiting))
     steps = first_steps(site)
@@ -78,19 +78,19 @@ def _waiting(site: Site) -> Node:
     ]
 
 
-def _budget(site: Site, asked: PageRequest) -> Node:
+def _budget(site: Site, request: PageRequest) -> Node:
     return h.section(".panel", id="budget-short", data_live=True)[
         h.h2["What clients list by themselves"],
-        listing_budget.draw_short(site, asked),
+        listing_budget.draw_short(site, request),
         h.p[h.a(href=listing_budget.ADDRESS)["Which skills lose their description"]],
     ]
 
 
-def _changed(site: Site, asked: PageRequest) -> Node:
+def _draw_changes(site: Site, request: PageRequest) -> Node:
     # Only their number and their times are read here; the age of each, which goes by the time, is not.
     found = site.keep("unseen changes", lambda: list_unseen(site.library, site.caller), is_dated=False)
     since = datetime.fromisoformat(site.library.store.now()) - WEEK
-    recent = sum(datetime.fromisoformat(one.at) >= since for one in found.listed)
+    recent = sum(datetime.fromisoformat(change.at) >= since for change in found.changes)
     if not found.number:
         text = "Agents changed nothing that you have not looked at. What they learn in use appears here."
         return h.section(".panel.broad", id="changed", data_live=True)[
@@ -98,7 +98,7 @@ def _changed(site: Site, asked: PageRequest) -> Node:
         ]
     older = found.number - recent
     title = f"What agents changed this week: {recent}" + (f", and {older} before" if older else "")
-    return h.div(".panel.broad")[draw_changed(site, asked, title=title, home=True)]
+    return h.div(".panel.broad")[draw_changed(site, request, title=title, home=True)]
 
 
 def _evidence(site: Site) -> Node:
@@ -108,12 +108,12 @@ def _evidence(site: Site) -> Node:
         reading = h.p(".none")["The evidence is being read; this page shows it by itself."]
         return h.section(".panel.broad", id="evidence", data_live=True)[h.h2["What helped"], reading]
     lines = read[0].resources
-    helped = sorted((one for one in lines if one.helped.is_enough), key=lambda one: -one.helped.low)
-    dead = [one for one in lines if one.verdict == "dead"]
+    helped = sorted((line for line in lines if line.helped.is_enough), key=lambda line: -line.helped.low)
+    dead = [line for line in lines if line.verdict == "dead"]
     return h.div(".home.broad", id="evidence", data_live=True)[
         h.section(".panel")[
             h.h2["What helped"],
-            _rows(helped, lambda one: share_bar(one.helped)),
+            _rows(helped, lambda line: share_bar(line.helped)),
             None
             if helped
             else h.p(".none")["No skill has five uses with a rating yet. Agents report how each use ended."],
@@ -121,7 +121,7 @@ def _evidence(site: Site) -> Node:
         ],
         h.section(".panel")[
             h.h2["What is dead"],
-            _rows(dead, lambda one: f"shown {one.shown:,} times, never opened"),
+            _rows(dead, lambda line: f"shown {line.shown:,} times, never opened"),
             None if dead else h.p(".none")["No skill is shown again and again without being opened."],
             h.p[h.a(href="/library?view=dead")[f"All {len(dead):,}"]] if len(dead) > MAX_ROWS else None,
         ],
@@ -129,7 +129,7 @@ def _evidence(site: Site) -> Node:
 
 
 def _rows(lines: Sequence[ResourceStats], draw: Callable[[ResourceStats], Node]) -> Node:
-    return h.ul(".rows")[[h.li[h.span(".grow")[resource_link(one.ref)], draw(one)] for one in lines[:MAX_ROWS]]]
+    return h.ul(".rows")[[h.li[h.span(".grow")[resource_link(line.ref)], draw(line)] for line in lines[:MAX_ROWS]]]
 
 
 VIEWS = (PageView("/", _home),)

@@ -15,12 +15,12 @@ from evolvable_page.elements import Node
 from evolvable_page.layout import PageBody, form, passphrase_field, swapping, tag
 from evolvable_page.parts import page_parts
 from evolvable_page.proposal_view import (
-    asks,
     decision_forms,
     draw_change,
     draw_findings,
     draw_proposal,
     look_at,
+    needs_own_look,
     own_reason,
     reason_field,
     seen_fields,
@@ -31,7 +31,7 @@ from evolvable_page.text import make_visible, one_line, restore_line_ends
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_store.storage import APPROVED, OPEN, REJECTED
 from evolvable_tools import Library, verbs
-from evolvable_tools.verbs import Decided, MergePart, WaitingProposal, ended
+from evolvable_tools.verbs import Decided, MergePart, WaitingProposal, end_with_newline
 from evolvable_tools.verbs.library_status import first_request
 
 KEYS = "Keys: a approve, r reject, e edit, m merge, j next, k previous, u take back, ? all keys."
@@ -50,18 +50,18 @@ CONTEXT = 3
 """Equal lines that the merge shows before and after lines in conflict."""
 
 
-def _inbox(site: Site, asked: PageRequest) -> PageBody | str:
+def _inbox(site: Site, request: PageRequest) -> PageBody | str:
     """Lead to the first proposal that waits, or say that none does.
 
     Each proposal has an address of its own, so that a live part of its page never shows another one.
     """
     waiting = verbs.list_waiting(site.library, 1)
     if waiting:
-        return next_address(f"/inbox/{waiting[0].proposal_id}", asked)
+        return next_address(f"/inbox/{waiting[0].proposal_id}", request)
     empty = h.p["Nothing waits for a decision. What agents and reviews propose appears here by itself."]
     live = h.div(id="inbox", data_live=True)[empty, first_steps(site), waiting_parts(site)]
-    changed = draw_changed(site, asked)
-    main = [h.h1["Inbox"], decision_note(site, asked), live, changed, _decided_link()]
+    changed = draw_changed(site, request)
+    main = [h.h1["Inbox"], decision_note(site, request), live, changed, _decided_link()]
     return PageBody("Inbox", main, "inbox")
 
 
@@ -96,53 +96,57 @@ def _decided_link() -> Node:
     return h.p[h.a(href="/inbox/decided")["What was decided, and how to take it back"]]
 
 
-def _proposal(site: Site, asked: PageRequest) -> PageBody:
+def _proposal(site: Site, request: PageRequest) -> PageBody:
     """Show one proposal."""
     waiting = read_waiting(site)
-    done, shown = decision_note(site, asked), verbs.show_proposal(site.library, asked.needed("number"))
-    look_at(asked, shown)
-    parts = h.div(".inbox")[draw_proposal(site, asked, shown, waiting), _queue(site, asked, waiting, shown)]
+    done, proposal = decision_note(site, request), verbs.show_proposal(site.library, request.require_number("number"))
+    look_at(request, proposal)
+    parts = h.div(".inbox")[draw_proposal(site, request, proposal, waiting), _queue(site, request, waiting, proposal)]
     main = [done, parts, h.p(".keys")[KEYS]]
-    return PageBody(f"{shown.ref} · Inbox", main, "inbox", of=f"proposal {shown.proposal_id}")
+    return PageBody(f"{proposal.ref} · Inbox", main, "inbox", of=f"proposal {proposal.proposal_id}")
 
 
-def _queue(site: Site, asked: PageRequest, waiting: Sequence[WaitingProposal], shown: WaitingProposal) -> Node:
+def _queue(site: Site, request: PageRequest, waiting: Sequence[WaitingProposal], proposal: WaitingProposal) -> Node:
     links = [
         h.li[
             h.a(
-                href=f"/inbox/{one.proposal_id}",
-                aria_current="true" if one.proposal_id == shown.proposal_id else None,
+                href=f"/inbox/{waiting_proposal.proposal_id}",
+                aria_current="true" if waiting_proposal.proposal_id == proposal.proposal_id else None,
             )[
-                f"{one.proposal_id} ",
-                one_line(one.ref, 60),
-                [" ", tag("asks", "doubtful")] if asks(one) else None,
-                h.span(".none")[one_line(one.reason, 80)],
+                f"{waiting_proposal.proposal_id} ",
+                one_line(waiting_proposal.ref, 60),
+                [" ", tag("asks", "doubtful")] if needs_own_look(waiting_proposal) else None,
+                h.span(".none")[one_line(waiting_proposal.reason, 80)],
             ],
         ]
-        for one in waiting
+        for waiting_proposal in waiting
     ]
     more = h.p(".none")[f"The oldest {MOST_WAITING} are listed."] if len(waiting) == MOST_WAITING else None
     return h.nav(".queue", id="queue", tabindex="-1", aria_label="Proposals that wait", data_live=True)[
         h.h2[f"{len(waiting)} wait" if len(waiting) != 1 else "1 waits"],
         h.ol[links],
         more,
-        _together(site, asked, waiting),
+        _approve_together_form(site, request, waiting),
         link_changed(site),
         waiting_parts(site),
         _decided_link(),
     ]
 
 
-def _together(site: Site, asked: PageRequest, waiting: Sequence[WaitingProposal]) -> Node:
+def _approve_together_form(site: Site, request: PageRequest, waiting: Sequence[WaitingProposal]) -> Node:
     """Return the form that approves all that this browser was shown whole and the scan asks nothing about."""
     # Only what this session was shown: a person who signs for several at once must have had each on the screen.
-    seen = [one for one in waiting if one.proposal_id in asked.session.looked and not asks(one)]
+    seen = [
+        proposal
+        for proposal in waiting
+        if proposal.proposal_id in request.session.shown_hashes and not needs_own_look(proposal)
+    ]
     if len(seen) < 2:
         return None
-    names = ", ".join(str(one.proposal_id) for one in seen)
+    names = ", ".join(str(proposal.proposal_id) for proposal in seen)
     return h.section[
         form(
-            asked.session.csrf,
+            request.session.csrf,
             action_path("inbox approve"),
             *(seen_fields(seen), passphrase_field(site.passphrase_label)),
             h.button(type="submit", id="together")[f"Approve the {len(seen)} that you have read"],
@@ -152,145 +156,155 @@ def _together(site: Site, asked: PageRequest, waiting: Sequence[WaitingProposal]
     ]
 
 
-def _decided(site: Site, asked: PageRequest) -> PageBody:
+def _show_decided(site: Site, request: PageRequest) -> PageBody:
     """List the last decisions, each with what takes it back while its version stands."""
     found = [
-        one
+        proposal
         for state in (APPROVED, REJECTED)
-        for one in site.library.store.backend.proposals.in_state(state, MAX_DECIDED)
+        for proposal in site.library.store.backend.proposals.in_state(state, MAX_DECIDED)
     ]
     rows = [
-        h.li[h.span(".grow")[proposal_line(site.library, one)], take_back_forms(site, asked, [one])]
-        for one in sorted(found, key=lambda one: -one.id)
+        h.li[h.span(".grow")[proposal_line(site.library, proposal)], take_back_forms(site, request, [proposal])]
+        for proposal in sorted(found, key=lambda proposal: -proposal.id)
     ]
     none = h.p["Nothing was decided yet. What you decide in the inbox stands here with the way back."]
     back = h.p[h.a(href="/inbox", id="back")["To the inbox"]]
     return PageBody("Decided", [h.h1["Decided"], h.ul(".rows")[rows] if rows else none, back], "inbox")
 
 
-def _approve(site: Site, asked: PageRequest) -> str:
-    numbers = _numbers(asked)
-    caller = site.decider(asked)
+def _approve(site: Site, request: PageRequest) -> str:
+    numbers = _numbers(request)
+    caller = site.decider(request)
     if len(numbers) > 1:
-        _check_looked_at(site, asked, numbers)
-    taken = verbs.proposed_lines(site.library, numbers[0]) if asked.get("take") and len(numbers) == 1 else {}
+        _check_looked_at(site, request, numbers)
+    edited = verbs.proposed_lines(site.library, numbers[0]) if request.get("take") and len(numbers) == 1 else {}
     decided = verbs.approve_together(
-        site.library, caller, numbers, asked.get("reason"), _HOW, edited=taken, seen=_seen(numbers, asked)
+        site.library,
+        caller,
+        numbers,
+        request.get("reason"),
+        _HOW,
+        edited=edited,
+        seen=_read_seen_versions(numbers, request),
     )
-    return _after(site.library, decided, asked)
+    return _address_after(site.library, decided, request)
 
 
-def _check_looked_at(site: Site, asked: PageRequest, numbers: Sequence[int]) -> None:
+def _check_looked_at(site: Site, request: PageRequest, numbers: Sequence[int]) -> None:
     """Raise Refused unless this browser was shown all of each proposal, and the scan asks nothing about any."""
     for number in numbers:
-        shown = verbs.show_proposal(site.library, number)
+        proposal = verbs.show_proposal(site.library, number)
         what = ""
-        if asks(shown):
+        if needs_own_look(proposal):
             what = "has a question for you"
-        elif not shown_hash(shown) or asked.session.looked.get(number) != shown_hash(shown):
+        elif not shown_hash(proposal) or request.session.shown_hashes.get(number) != shown_hash(proposal):
             what = "was not shown to you as it is now"
         if what:
             raise Refused(f"Proposal {number} {what}; nothing was approved.", "Look at it, and decide on it by itself.")
 
 
-def _edit(site: Site, asked: PageRequest) -> str:
+def _edit(site: Site, request: PageRequest) -> str:
     """Approve a proposal as the person edited it, or with the lines that the person chose of a conflict."""
-    number = asked.needed("number")
-    edited = _merged(site, asked, number) if asked.get("merge") else _edited(site, asked, number)
+    number = request.require_number("number")
+    edited = _merge_chosen(site, request, number) if request.get("merge") else _read_edited_texts(site, request, number)
     decided = verbs.approve_together(
         site.library,
-        site.decider(asked),
+        site.decider(request),
         [number],
-        asked.get("reason"),
+        request.get("reason"),
         _HOW,
         edited=edited,
-        seen=_seen([number], asked),
+        seen=_read_seen_versions([number], request),
     )
-    return _after(site.library, decided, asked)
+    return _address_after(site.library, decided, request)
 
 
-def _edited(site: Site, asked: PageRequest, number: int) -> dict[str, str | bytes | None]:
+def _read_edited_texts(site: Site, request: PageRequest, number: int) -> dict[str, str | bytes | None]:
     texts = verbs.proposed_texts(site.library, number)
-    sent = {path: asked.get(f"text:{path}") for path in texts if f"text:{path}" in asked.fields}
+    sent = {path: request.get(f"text:{path}") for path in texts if f"text:{path}" in request.fields}
     saved = {path: restore_line_ends(text, texts[path]) for path, text in sent.items()}
     return {path: text for path, text in saved.items() if text != texts[path]}
 
 
-def _merged(site: Site, asked: PageRequest, number: int) -> dict[str, str | bytes | None]:
+def _merge_chosen(site: Site, request: PageRequest, number: int) -> dict[str, str | bytes | None]:
     """Return the files in conflict with the lines that the form chose. Files that are no text take those proposed."""
     result: dict[str, str | bytes | None] = {**verbs.proposed_lines(site.library, number)}
     for path, parts in verbs.proposed_parts(site.library, number).items():
-        chosen = [_choice(one, asked.get(f"part:{path}:{place}")) for place, one in enumerate(parts)]
+        chosen = [_choice(part, request.get(f"part:{path}:{place}")) for place, part in enumerate(parts)]
         result[path] = "".join(chosen)
     return result
 
 
-def _choice(one: MergePart, choice: str) -> str:
+def _choice(part: MergePart, choice: str) -> str:
     """Return the lines of a part of a merge. Raise InvalidArgument where none were chosen."""
-    if not (one.now or one.proposed):
-        return one.both
+    if not (part.now or part.proposed):
+        return part.both
     if choice not in CHOICES:
         raise InvalidArgument("Of some lines in conflict none were chosen.", "Go back and choose for each place.")
-    return {"now": one.now, "proposed": one.proposed, "both": ended(one.now) + one.proposed}[choice]
+    return {"now": part.now, "proposed": part.proposed, "both": end_with_newline(part.now) + part.proposed}[choice]
 
 
 CHOICES = {"now": "As it is now", "proposed": "As proposed", "both": "Both, those of now first"}
 """What a person chooses of lines in conflict -> how the form names it."""
 
 
-def _reject(site: Site, asked: PageRequest) -> str:
+def _reject(site: Site, request: PageRequest) -> str:
     """Reject the proposals that the form names, or none of them where one is decided already."""
-    proposals, numbers = site.library.store.backend.proposals, _numbers(asked)
+    proposals, numbers = site.library.store.backend.proposals, _numbers(request)
     for number in numbers:
         if (state := proposals.get(number).state) != OPEN:
             raise InvalidArgument(f"Proposal {number} is {state} already; nothing was rejected.", "Look at it again.")
-    return _after(
+    return _address_after(
         site.library,
-        [verbs.reject(site.library, number, asked.get("reason"), site.caller) for number in numbers],
-        asked,
+        [verbs.reject(site.library, number, request.get("reason"), site.caller) for number in numbers],
+        request,
     )
 
 
-def _reopen(site: Site, asked: PageRequest) -> str:
+def _reopen(site: Site, request: PageRequest) -> str:
     """Let those of the proposals wait again that are still rejected."""
-    proposals, numbers = site.library.store.backend.proposals, _numbers(asked)
-    for number in [one for one in numbers if proposals.get(one).state == REJECTED] or numbers[:1]:
+    proposals, numbers = site.library.store.backend.proposals, _numbers(request)
+    for number in [proposal_id for proposal_id in numbers if proposals.get(proposal_id).state == REJECTED] or numbers[
+        :1
+    ]:
         verbs.reopen(site.library, site.caller, number)
     return f"/inbox/{numbers[0]}?done={','.join(map(str, numbers))}"
 
 
-def _numbers(asked: PageRequest) -> list[int]:
+def _numbers(request: PageRequest) -> list[int]:
     """Return the proposals that a form names: those that the person saw, and no other of their session."""
-    texts = asked.fields.get("number", ())
+    texts = request.fields.get("number", ())
     # isdigit alone takes digits of other scripts, and the length bounds the time of `int`.
     if not texts or not all(text.isascii() and text.isdigit() and len(text) < 16 for text in texts):
         raise InvalidArgument("The form names no proposal.", "Follow a link of the page.")
     return [int(text) for text in texts]
 
 
-def _seen(numbers: Sequence[int], asked: PageRequest) -> dict[int, int | None] | None:
+def _read_seen_versions(numbers: Sequence[int], request: PageRequest) -> dict[int, int | None] | None:
     """Return by proposal the version of its resource that the form showed it with; None for a request without them."""
-    texts = asked.fields.get("seen", ())
+    texts = request.fields.get("seen", ())
     # -1 is no version, so that a malformed field counts as changed since.
-    known = (int(text) if text.isascii() and text.isdigit() and len(text) < 16 else -1 for text in texts)
-    return dict(zip(numbers, known, strict=False)) if texts else None
+    versions = (int(text) if text.isascii() and text.isdigit() and len(text) < 16 else -1 for text in texts)
+    return dict(zip(numbers, versions, strict=False)) if texts else None
 
 
-def _after(library: Library, decided: Sequence[Decided], asked: PageRequest) -> str:
+def _address_after(library: Library, decided: Sequence[Decided], request: PageRequest) -> str:
     """Return the address of the next proposal, or of Home for what was decided there, with what was decided."""
-    done = ",".join(str(one.proposal_id) for one in decided)
-    if asked.get("home"):
+    done = ",".join(str(decision.proposal_id) for decision in decided)
+    if request.get("home"):
         return f"/?done={done}"
-    ids = [one.proposal_id for one in verbs.list_waiting(library, MOST_WAITING)]
+    ids = [proposal.proposal_id for proposal in verbs.list_waiting(library, MOST_WAITING)]
     # The next one in the list, from the top again after the last.
-    following = next((one for one in ids if one > decided[-1].proposal_id), ids[0] if ids else None)
+    following = next(
+        (proposal_id for proposal_id in ids if proposal_id > decided[-1].proposal_id), ids[0] if ids else None
+    )
     return f"/inbox/{following}?done={done}" if following else f"/inbox?done={done}"
 
 
-def _edit_form(site: Site, asked: PageRequest) -> PageBody:
+def _edit_form(site: Site, request: PageRequest) -> PageBody:
     """Show the texts of a proposal in fields; what is saved is approved."""
-    number = asked.needed("number")
-    shown = verbs.show_proposal(site.library, number)
+    number = request.require_number("number")
+    proposal = verbs.show_proposal(site.library, number)
     texts = dict(list(verbs.proposed_texts(site.library, number).items())[:MAX_EDITED])
     fields = [
         h.label(".text")[
@@ -300,41 +314,42 @@ def _edit_form(site: Site, asked: PageRequest) -> PageBody:
         for path, text in texts.items()
     ]
     button = h.button(".good", type="submit")["Save and approve"]
-    named = {"number": number, "seen": shown.head or 0}
+    hidden_fields = {"number": number, "seen": proposal.head or 0}
     return PageBody(
         f"Edit proposal {number}",
         [
-            h.h1[f"Edit proposal {number}: ", link_or_name(site.library, shown.ref)],
+            h.h1[f"Edit proposal {number}: ", link_or_name(site.library, proposal.ref)],
             form(
-                asked.session.csrf,
+                request.session.csrf,
                 action_path("inbox edit"),
                 fields,
                 reason_field("Reason"),
                 passphrase_field(site.passphrase_label),
                 h.p(".buttons")[button, " ", h.a(href=f"/inbox/{number}", id="back")["Back without a change"]],
-                fields=named,
+                fields=hidden_fields,
             ),
         ],
         "inbox",
     )
 
 
-def _merge_form(site: Site, asked: PageRequest) -> PageBody:
+def _merge_form(site: Site, request: PageRequest) -> PageBody:
     """Show each place in which both sides changed the same, with what a person may choose there."""
-    number = asked.needed("number")
-    shown = verbs.show_proposal(site.library, number)
+    number = request.require_number("number")
+    proposal = verbs.show_proposal(site.library, number)
     parts = verbs.proposed_parts(site.library, number)
     places = [_draw_parts(path, some) for path, some in parts.items()]
     return PageBody(
         f"Merge proposal {number}",
         [
-            h.h1[f"Merge proposal {number}: ", link_or_name(site.library, shown.ref)],
+            h.h1[f"Merge proposal {number}: ", link_or_name(site.library, proposal.ref)],
             h.p(".lead")[
-                f"{shown.ref} changed since version {shown.base}. What only one side changed is merged; choose where"
+                f"{proposal.ref} changed since version {proposal.base}. What only one side changed is merged; choose "
+                "where"
                 " both changed the same lines."
             ],
             form(
-                asked.session.csrf,
+                request.session.csrf,
                 action_path("inbox edit"),
                 places,
                 reason_field("Reason"),
@@ -344,7 +359,7 @@ def _merge_form(site: Site, asked: PageRequest) -> PageBody:
                     h.a(".button", href=f"/inbox/{number}/edit")["Edit the text instead"],
                     h.a(href=f"/inbox/{number}", id="back")["Back without a change"],
                 ],
-                fields={"number": number, "seen": shown.head or 0, "merge": 1},
+                fields={"number": number, "seen": proposal.head or 0, "merge": 1},
             ),
         ],
         "inbox",
@@ -354,13 +369,13 @@ def _merge_form(site: Site, asked: PageRequest) -> PageBody:
 
 def _draw_parts(path: str, parts: Sequence[MergePart]) -> Node:
     drawn: list[Node] = []
-    for place, one in enumerate(parts):
-        if one.both:
-            lines = one.both.splitlines(keepends=True)
+    for place, part in enumerate(parts):
+        if part.both:
+            lines = part.both.splitlines(keepends=True)
             cut = lines if len(lines) <= 2 * CONTEXT else [*lines[:CONTEXT], "…\n", *lines[-CONTEXT:]]
             drawn.append(h.pre[make_visible("".join(cut))])
             continue
-        texts = {"now": one.now, "proposed": one.proposed, "both": ended(one.now) + one.proposed}
+        texts = {"now": part.now, "proposed": part.proposed, "both": end_with_newline(part.now) + part.proposed}
         drawn.append(
             h.fieldset(".part")[
                 h.legend["Both changed these lines"],
@@ -379,26 +394,28 @@ def _draw_parts(path: str, parts: Sequence[MergePart]) -> Node:
     return h.section(".file")[h.h2[h.code[make_visible(path)]], drawn]
 
 
-def _session_form(site: Site, asked: PageRequest) -> PageBody:
+def _session_form(site: Site, request: PageRequest) -> PageBody:
     """Show all that a session led to, and decide on it together."""
-    session = str(asked.path["session"])
+    session = str(request.path["session"])
     waiting = read_waiting(site)
-    mine = [verbs.show_proposal(site.library, one.proposal_id) for one in waiting if one.session == session]
+    mine = [
+        verbs.show_proposal(site.library, proposal.proposal_id) for proposal in waiting if proposal.session == session
+    ]
     if not mine:
         raise InvalidArgument("Nothing of this session waits.", "The inbox lists what does.")
-    for one in mine:
-        look_at(asked, one)
-    clean = [one for one in mine if not asks(one) and shown_hash(one)]
+    for proposal in mine:
+        look_at(request, proposal)
+    clean = [proposal for proposal in mine if not needs_own_look(proposal) and shown_hash(proposal)]
     left = len(mine) - len(clean)
-    said = f"{left} of them {'asks' if left == 1 else 'ask'} for a look by itself, and no approval together has it."
+    note = f"{left} of them {'asks' if left == 1 else 'ask'} for a look by itself, and no approval together has it."
     return PageBody(
         f"Session {session}",
         [
             h.h1[f"Session {one_line(session, 60)}: {len(mine)} proposals"],
-            [[draw_change(site, one), draw_findings(one)] for one in mine],
+            [[draw_change(site, proposal), draw_findings(proposal)] for proposal in mine],
             h.section(id="decide")[
-                h.p(".none")[said] if left else None,
-                decision_forms(site, asked, mine, clean),
+                h.p(".none")[note] if left else None,
+                decision_forms(site, request, mine, clean),
             ],
             own_reason() if clean else None,
         ],
@@ -408,7 +425,7 @@ def _session_form(site: Site, asked: PageRequest) -> PageBody:
 
 VIEWS = (
     PageView("/inbox", _inbox),
-    PageView("/inbox/decided", _decided),
+    PageView("/inbox/decided", _show_decided),
     PageView("/inbox/{number:int}", _proposal),
     PageView("/inbox/{number:int}/edit", _edit_form),
     PageView("/inbox/{number:int}/merge", _merge_form),

@@ -76,8 +76,8 @@ class KeptPage:
     def remove(self, *digests: bytes) -> None:
         """Have these cookies open nothing any more."""
         with self._lock:
-            known = [one.hex() for one in digests if self._readers.pop(one.hex(), None) is not None]
-            if known:
+            removed = [digest.hex() for digest in digests if self._readers.pop(digest.hex(), None) is not None]
+            if removed:
                 self._write()
 
     def opens(self, digest: bytes) -> bool:
@@ -103,9 +103,9 @@ class KeptPage:
 
     def forget(self) -> bool:
         """Remove the name, the port and every cookie; return whether there was anything."""
-        there = self._path.exists()
+        existed = self._path.exists()
         self._path.unlink(missing_ok=True)
-        return there
+        return existed
 
     def _read(self) -> dict[str, Any]:
         """Return the fields of the file, {} where it is missing or malformed."""

@@ -11,27 +11,27 @@ from evolvable_store.errors import InvalidArgument, NotFound, Refused
 PATH = "/key"
 
 
-def _key(site: Site, asked: PageRequest) -> PageBody:
+def _key(site: Site, request: PageRequest) -> PageBody:
     """Show the person's key, or the form that makes it."""
-    via = _via(site, asked.session)
-    made, listed = site.keys.public_key(via), site.listed_key(via)
-    return PageBody("Your signing key", [h.h1["Your signing key"], _state(asked, via, made, listed)])
+    via = _via(site, request.session)
+    own_key, listed_key = site.keys.public_key(via), site.listed_key(via)
+    return PageBody("Your signing key", [h.h1["Your signing key"], _state(request, via, own_key, listed_key)])
 
 
-def _state(asked: PageRequest, via: str, made: str, listed: str) -> Node:
-    if not made:
+def _state(request: PageRequest, via: str, own_key: str, listed_key: str) -> Node:
+    if not own_key:
         fields = [_passphrase("passphrase", "A passphrase of your own"), _passphrase("again", "The same again")]
         return [
             h.p["Approvals are locked here. What you decide counts when a key of your own signs it."],
-            form(asked.session.csrf, PATH, fields, h.button(type="submit")["Make my signing key"]),
+            form(request.session.csrf, PATH, fields, h.button(type="submit")["Make my signing key"]),
         ]
-    key = h.p["Your key: ", h.code(id="key-made")[made]]
-    if listed == made:
+    key = h.p["Your key: ", h.code(id="key-made")[own_key]]
+    if listed_key == own_key:
         return [key, h.p["It is listed: decisions that you sign with it count."]]
-    words = f"evolvable care approvals allow {via.partition(':')[2]} {made}"
+    words = f"evolvable care approvals allow {via.partition(':')[2]} {own_key}"
     return [
         key,
-        h.p(".warning")["Another key of yours is listed than this one."] if listed else None,
+        h.p(".warning")["Another key of yours is listed than this one."] if listed_key else None,
         h.p["It does not count yet. Tell the person who serves this page, by another way than this page, to run:"],
         h.pre[make_visible(words)],
         h.p["Then the page and the servers have to be started again."],
@@ -42,20 +42,20 @@ def _passphrase(name: str, label: str) -> Node:
     return h.label[label, h.input(type="password", name=name, autocomplete="new-password", required=True)]
 
 
-def make_key(site: Site, asked: PageRequest) -> str:
+def make_key(site: Site, request: PageRequest) -> str:
     """Make the key of the person who signed in. Raise Refused without the permission `approve`."""
-    via, signed = _via(site, asked.session), asked.session.signed
+    via, signed = _via(site, request.session), request.session.signed
     if signed is None or "approve" not in signed.permissions:
         raise Refused("Your groups do not let you decide, so you need no key.", "Ask for a grant.")
-    if asked.get("passphrase") != asked.get("again"):
+    if request.get("passphrase") != request.get("again"):
         raise InvalidArgument("The two passphrases differ.", "Go back and type the same twice.")
-    key = site.keys.create(via, asked.get("passphrase"))
+    key = site.keys.create(via, request.get("passphrase"))
     site.library.record(site.caller, "make signing key", f"key {key}")
     return PATH
 
 
 def _via(site: Site, session: PageSession) -> str:
-    if session.signed is None or not site.locked:
+    if session.signed is None or not site.is_locked:
         raise NotFound("There is no key to make here.", "Follow a link of the page.")
     return session.signed.identity.via
 

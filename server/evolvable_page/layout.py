@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from evolvable_page import elements as h
 from evolvable_page.elements import Element, Node
-from evolvable_page.text import make_visible, one_line, quoted
+from evolvable_page.text import make_visible, one_line, quote_part
 from evolvable_tools import author_words
 from evolvable_tools.outcomes import Share
 
@@ -176,10 +176,10 @@ def form(
     `once` differs in every form that is drawn: the same form counts once, however often a browser sends it.
     """
     # The start differs with each process: a form of an earlier one must not look as if it had been sent.
-    named = {"csrf": csrf, "once": f"{_START}-{next(_FORMS)}", **(fields or {})}
-    hidden = [h.input(type="hidden", name=name, value=str(value)) for name, value in named.items()]
-    made = {"method": "post", "action": action, **attributes}
-    return h.form(**made)[_NO_ENTER, hidden, content]
+    hidden_fields = {"csrf": csrf, "once": f"{_START}-{next(_FORMS)}", **(fields or {})}
+    hidden = [h.input(type="hidden", name=name, value=str(value)) for name, value in hidden_fields.items()]
+    all_attributes = {"method": "post", "action": action, **attributes}
+    return h.form(**all_attributes)[_NO_ENTER, hidden, content]
 
 
 def swapping() -> dict[str, Any]:
@@ -232,13 +232,13 @@ def when(at: str | None) -> Node:
 
 def resource_address(ref: object, **query: object) -> str:
     """Return the address of a resource's page."""
-    asked = "&".join(f"{name}={quoted(str(value))}" for name, value in query.items() if value is not None)
-    return f"/resource/{quoted(str(ref))}" + (f"?{asked}" if asked else "")
+    query_string = "&".join(f"{name}={quote_part(str(value))}" for name, value in query.items() if value is not None)
+    return f"/resource/{quote_part(str(ref))}" + (f"?{query_string}" if query_string else "")
 
 
-def resource_link(ref: object, said: str = "", **query: object) -> Node:
+def resource_link(ref: object, label: str = "", **query: object) -> Node:
     """Return a link to a resource's page."""
-    return h.a(href=resource_address(ref, **query))[one_line(said or str(ref), 120)]
+    return h.a(href=resource_address(ref, **query))[one_line(label or str(ref), 120)]
 
 
 def share_bar(share: Share) -> Node:

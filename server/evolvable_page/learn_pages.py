@@ -8,14 +8,14 @@ from evolvable_page.layout import PageBody, resource_link, tag, when, with_code
 from evolvable_page.parts import page_parts
 from evolvable_page.session_pages import read_sessions
 from evolvable_page.site import PageAction, PageRequest, PageView, Site
-from evolvable_page.text import one_line, quoted
+from evolvable_page.text import one_line, quote_part
 from evolvable_tools.outcomes import list_learned
 
 LISTED = 5
 """Things of each kind that the overview names, the newest first."""
 
 
-def _overview(site: Site, asked: PageRequest) -> PageBody:
+def _overview(site: Site, request: PageRequest) -> PageBody:
     """Show the newest of each kind."""
     own = [] if "sessions" in site.left_out else [_sessions(site), _reviews(site)]
     parts = [part.learn(site) for part in page_parts() if part.learn is not None]
@@ -33,12 +33,13 @@ def _sessions(site: Site) -> Node:
     found = read_sessions(site)
     rows = [
         h.li[
-            h.a(".grow", href=f"/sessions/{quoted(one.session)}")[
-                one_line(one.project or one.session, 60), h.span(".none")[f" {one.client}, {one.turns:,} turns"]
+            h.a(".grow", href=f"/sessions/{quote_part(session.session)}")[
+                one_line(session.project or session.session, 60),
+                h.span(".none")[f" {session.client}, {session.turns:,} turns"],
             ],
-            h.span(".none")[when(one.at)],
+            h.span(".none")[when(session.at)],
         ]
-        for one in (found.sessions if found is not None else ())[:LISTED]
+        for session in (found.sessions if found is not None else ())[:LISTED]
     ]
     none = "No client wrote a session here yet." if found else "The sessions are being read."
     return _section("Sessions", rows, none, h.a(href="/sessions")["All sessions"])
@@ -47,11 +48,11 @@ def _sessions(site: Site) -> Node:
 def _reviews(site: Site) -> Node:
     rows = [
         h.li[
-            h.a(".grow", href=f"/sessions/{quoted(one.session)}")[one_line(one.session, 60)],
-            tag(str(one.state), "good" if one.state == "done" else "doubtful"),
-            h.span(".none")[when(one.at)],
+            h.a(".grow", href=f"/sessions/{quote_part(review.session)}")[one_line(review.session, 60)],
+            tag(str(review.state), "good" if review.state == "done" else "doubtful"),
+            h.span(".none")[when(review.at)],
         ]
-        for one in site.library.store.backend.reviews.newest(LISTED)
+        for review in site.library.store.backend.reviews.newest(LISTED)
     ]
     none = "No session was reviewed. `evolvable learn review` proposes what a session taught."
     return _section("Reviews", rows, none)
@@ -61,16 +62,16 @@ def _tasks(site: Site) -> Node:
     """Return the learned tasks. They are read beside the page: there may be thousands."""
     caller = site.caller
     read = site.value(f"learned {caller.via}", lambda: list_learned(site.library, caller), site.library_revision())
-    found = sorted(read or (), key=lambda one: one.at, reverse=True)
+    found = sorted(read or (), key=lambda task: task.at, reverse=True)
     rows = [
         h.li[
             h.span(".grow")[
-                resource_link(one.ref), h.span(".none")[" not for: " if one.against else " ", _text(one.task)]
+                resource_link(task.ref), h.span(".none")[" not for: " if task.against else " ", _text(task.task)]
             ],
-            tag("held out") if one.held_out else None,
-            h.span(".none")[one.source],
+            tag("held out") if task.held_out else None,
+            h.span(".none")[task.source],
         ]
-        for one in found[:LISTED]
+        for task in found[:LISTED]
     ]
     title = f"Learned tasks: {len(found):,}" if found else "Learned tasks"
     none = "Nothing was learned of tasks. A correction in Search, or a use that went well, teaches one."

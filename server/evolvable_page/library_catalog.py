@@ -22,29 +22,29 @@ RANKED = ("used", "helped", "changed")
 class CatalogLine:
     """One resource of the list. operation: the last that changed it, 0 where that was not read."""
 
-    listed: ListedResource
+    resource: ListedResource
     operation: int
 
     @cached_property
     def ref(self) -> Ref:
         """The resource."""
-        return Ref.parse(self.listed.ref)
+        return Ref.parse(self.resource.ref)
 
     @cached_property
     def words(self) -> str:
         """The text that the filter searches."""
-        return f"{self.listed.ref} {self.listed.description}".casefold()
+        return f"{self.resource.ref} {self.resource.description}".casefold()
 
     def rank(self, sort: str) -> tuple[float, int]:
         """Return where the line stands in an order; the highest comes first."""
-        one = self.listed
+        resource = self.resource
         if sort == "used":
-            return one.uses, self.operation
+            return resource.uses, self.operation
         if sort == "helped":
             # With few uses a share says little: what helped in one of one stands behind nine of ten.
-            rated = one.rated or 0
-            return ((one.success or 0.0) * rated / (rated + 2) if rated else -1.0), one.uses
-        return self.operation, one.uses
+            rated = resource.rated or 0
+            return ((resource.success or 0.0) * rated / (rated + 2) if rated else -1.0), resource.uses
+        return self.operation, resource.uses
 
 
 def read_catalog(library: Library, caller: Caller) -> Mapping[str, Sequence[CatalogLine]]:
@@ -59,13 +59,13 @@ def _read_lines(library: Library, caller: Caller) -> list[CatalogLine]:
     changed: dict[str, int] = {}
     sequence = 0
     while found := library.store.changes(sequence, CHANGES):
-        changed |= {str(one.ref): one.operation for one in found}
+        changed |= {str(change.ref): change.operation for change in found}
         sequence = found[-1].sequence
     lines: list[CatalogLine] = []
     cursor: str | None = None
     while True:
         page = list_resources(library, caller, limit=MAX_PAGE, cursor=cursor)
-        lines += [CatalogLine(one, changed.get(one.ref, 0)) for one in page.resources]
+        lines += [CatalogLine(resource, changed.get(resource.ref, 0)) for resource in page.resources]
         cursor = page.next_cursor
         if cursor is None:
             return lines
@@ -80,9 +80,9 @@ def check_kind(text: str) -> Kind | None:
     return Kind(text)
 
 
-def picked(asked: PageRequest) -> list[tuple[Ref, int | None]]:
+def read_picked(request: PageRequest) -> list[tuple[Ref, int | None]]:
     """Return the chosen resources of a form, each with the version that it showed. Raise InvalidArgument for none."""
-    refs = [Ref.parse(text) for text in asked.fields.get("pick", ())]
+    refs = [Ref.parse(text) for text in request.fields.get("pick", ())]
     if not refs:
         raise InvalidArgument("Nothing is chosen.", "Go back, and choose resources by the boxes before their names.")
     return [(ref.at(None), ref.version) for ref in refs]

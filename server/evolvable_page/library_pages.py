@@ -22,7 +22,7 @@ from evolvable_page.layout import (
 )
 from evolvable_page.library_catalog import CatalogLine, check_kind, read_catalog
 from evolvable_page.site import PageAction, PageRequest, PageView, Site, action_path
-from evolvable_page.text import one_line, quoted
+from evolvable_page.text import one_line, quote_part
 from evolvable_store.errors import InvalidArgument
 from evolvable_store.resource import Kind, Ref, check_scope
 from evolvable_tools import AuthorKind, format_success
@@ -60,17 +60,17 @@ FILTERS = ("q", "kind", "author", "scope", "sort")
 """Fields of the address that say what is listed, and how."""
 
 
-def _library(site: Site, asked: PageRequest) -> PageBody:
+def _library(site: Site, request: PageRequest) -> PageBody:
     """Show one page of the library."""
-    view = asked.get("view")
+    view = request.get("view")
     if view == "budget":
-        listing = listing_budget.draw_budget(site, asked)
+        listing = listing_budget.draw_budget(site, request)
     elif view in VIEWS_OF_EVIDENCE:
         listing = _by_evidence(site, view)
     else:
-        listing = [_filter(asked), _listing(site, asked)]
+        listing = [_filter(request), _listing(site, request)]
     title = h.div(".head")[h.h1["Library"], _views(view)]
-    return PageBody("Library", [operation_note(site, asked), title, listing], "library", of=f"library {view}")
+    return PageBody("Library", [operation_note(site, request), title, listing], "library", of=f"library {view}")
 
 
 def _views(chosen: str) -> Node:
@@ -82,7 +82,7 @@ def _views(chosen: str) -> Node:
     return h.nav(".chips", aria_label="Views")[links]
 
 
-def _filter(asked: PageRequest) -> Node:
+def _filter(request: PageRequest) -> Node:
     """Return the field that filters as one types, by itself with JavaScript and by its button without."""
     typed: dict[str, Any] = {
         "hx-get": ADDRESS,
@@ -92,12 +92,12 @@ def _filter(asked: PageRequest) -> Node:
         "hx-swap": "outerHTML",
         "hx-replace-url": "true",
     }
-    hidden = [h.input(type="hidden", name=name, value=asked.get(name)) for name in FILTERS[1:] if asked.get(name)]
+    hidden = [h.input(type="hidden", name=name, value=request.get(name)) for name in FILTERS[1:] if request.get(name)]
     return h.form(".line", method="get", action=ADDRESS, role="search", **typed)[
         h.input(
             type="search",
             name="q",
-            value=asked.get("q"),
+            value=request.get("q"),
             maxlength="200",
             aria_label="Words of the name or the description",
             placeholder="Filter by words",
@@ -108,19 +108,19 @@ def _filter(asked: PageRequest) -> Node:
     ]
 
 
-def _address(asked: PageRequest, **changed: str) -> str:
+def _address(request: PageRequest, **changed: str) -> str:
     """Return the address of the list as it is filtered now, with some of it changed."""
-    fields = {name: asked.get(name) for name in FILTERS} | changed
-    query = "&".join(f"{name}={quoted(value)}" for name, value in fields.items() if value)
+    fields = {name: request.get(name) for name in FILTERS} | changed
+    query = "&".join(f"{name}={quote_part(value)}" for name, value in fields.items() if value)
     return f"{ADDRESS}?{query}" if query else ADDRESS
 
 
-def _listing(site: Site, asked: PageRequest) -> Node:
+def _listing(site: Site, request: PageRequest) -> Node:
     """Return the chips, the order, and the list that they lead to."""
-    return h.div(id="listing", data_live=True)[_chips(site, asked), _lines(site, asked)]
+    return h.div(id="listing", data_live=True)[_chips(site, request), _lines(site, request)]
 
 
-def _chips(site: Site, asked: PageRequest) -> Node:
+def _chips(site: Site, request: PageRequest) -> Node:
     """Return the filters of the list as chips; a chosen chip leads back to the list without it."""
     scopes = list(dict.fromkeys(site.caller.scopes))
     groups = [
@@ -132,23 +132,25 @@ def _chips(site: Site, asked: PageRequest) -> Node:
     return [
         h.nav(".chips", aria_label="Filters")[
             [
-                [h.span(".none")[label], [_chip(asked, name, value, title) for value, title in values.items()]]
+                [h.span(".none")[label], [_chip(request, name, value, title) for value, title in values.items()]]
                 for name, label, values in groups
             ]
         ],
         h.nav(".chips.sorts", aria_label="Order")[
             h.span(".none")["Sort by"],
             [
-                h.a(href=_address(asked, sort=name), aria_current="true" if asked.get("sort") == name else None)[title]
+                h.a(href=_address(request, sort=name), aria_current="true" if request.get("sort") == name else None)[
+                    title
+                ]
                 for name, title in SORTS.items()
             ],
         ],
     ]
 
 
-def _chip(asked: PageRequest, name: str, value: str, title: str) -> Node:
-    chosen = asked.get(name) == value
-    address = _address(asked, **{name: "" if chosen else value})
+def _chip(request: PageRequest, name: str, value: str, title: str) -> Node:
+    chosen = request.get(name) == value
+    address = _address(request, **{name: "" if chosen else value})
     return h.a(href=address, aria_current="true" if chosen else None)[title]
 
 
@@ -160,56 +162,58 @@ class _ListPage:
     following: str
 
 
-def _lines(site: Site, asked: PageRequest) -> Node:
-    page = _by_name(site, asked) if not (asked.get("author") or asked.get("sort")) else _of_catalog(site, asked)
+def _lines(site: Site, request: PageRequest) -> Node:
+    page = _by_name(site, request) if not (request.get("author") or request.get("sort")) else _of_catalog(site, request)
     if page is None:
         return h.p(".none", id="reading-list")["The list is being sorted; this page shows it by itself. Or reload it."]
     if not page.lines:
-        none = "Nothing fits." if any(asked.get(name) for name in FILTERS[:-1]) else "The library holds nothing yet."
+        none = "Nothing fits." if any(request.get(name) for name in FILTERS[:-1]) else "The library holds nothing yet."
         return [
             h.p[none],
             h.p(".none")["In a terminal, ", h.code["evolvable init"], " imports folders of skills."],
         ]
-    is_dated = asked.get("sort") == "changed"
-    heading = "Resources by " + SORTS.get(asked.get("sort"), "name")
+    is_dated = request.get("sort") == "changed"
+    heading = "Resources by " + SORTS.get(request.get("sort"), "name")
     following = (
         page.following
         and h.p[h.a(".button", href=page.following, id="next", rel="next", aria_keyshortcuts="j")["Next page"]]
     )
     return form(
-        asked.session.csrf,
+        request.session.csrf,
         action_path("remove"),
         h.ul(".list", aria_label=heading)[[_line(site, line, is_dated=is_dated) for line in page.lines]],
         following or None,
-        _bulk(site, asked),
+        _bulk_actions(site, request),
         fields={"back": ADDRESS},
         id="several",
     )
 
 
 def _line(site: Site, line: CatalogLine, *, is_dated: bool) -> Node:
-    one = line.listed
-    ref = Ref.parse(one.ref)
-    name = ref.name if ref.kind is Kind.SKILL and ref.scope in (None, "user") else one.ref
-    success = f", {share} well" if (share := format_success(one.success, one.rated)) else ""
+    resource = line.resource
+    ref = Ref.parse(resource.ref)
+    name = ref.name if ref.kind is Kind.SKILL and ref.scope in (None, "user") else resource.ref
+    success = f", {share} well" if (share := format_success(resource.success, resource.rated)) else ""
     made_at = site.library.store.operation(line.operation).at if is_dated and line.operation else None
     return h.li[
-        h.label(".pick")[h.input(type="checkbox", name="pick", value=f"{one.ref}@{one.version}", aria_label=name)],
-        h.a(".grow", href=resource_address(one.ref))[
-            h.strong[one_line(name, 80)], h.span(".none")[" ", one_line(one.description, 200)]
+        h.label(".pick")[
+            h.input(type="checkbox", name="pick", value=f"{resource.ref}@{resource.version}", aria_label=name)
         ],
-        author_tag(one.author, one.by) if one.author != AuthorKind.YOU else None,
-        h.span(".number.none")[f"{one.uses:,} ×{success}"] if one.uses else None,
+        h.a(".grow", href=resource_address(resource.ref))[
+            h.strong[one_line(name, 80)], h.span(".none")[" ", one_line(resource.description, 200)]
+        ],
+        author_tag(resource.author, resource.by) if resource.author != AuthorKind.YOU else None,
+        h.span(".number.none")[f"{resource.uses:,} ×{success}"] if resource.uses else None,
         h.span(".number.none")[when(made_at)] if made_at else None,
     ]
 
 
-def _bulk(site: Site, asked: PageRequest) -> Node:
+def _bulk_actions(site: Site, request: PageRequest) -> Node:
     """Return the actions on those that are chosen; the style sheet shows them once one is."""
-    known = [h.option(value=one.name) for one in list_collections(site.library)]
-    collecting = asked.session.signed is None and [
+    options = [h.option(value=collection.name) for collection in list_collections(site.library)]
+    collecting = request.session.signed is None and [
         h.label["Collection ", h.input(type="text", name="collection", maxlength="64", list="collections")],
-        h.datalist(id="collections")[known],
+        h.datalist(id="collections")[options],
         h.button(type="submit", formaction=action_path("collection add"))["Add to the collection"],
     ]
     return h.div(".bulk.buttons", role="group", aria_label="With those that are chosen")[
@@ -218,23 +222,23 @@ def _bulk(site: Site, asked: PageRequest) -> Node:
     ]
 
 
-def _by_name(site: Site, asked: PageRequest) -> _ListPage:
+def _by_name(site: Site, request: PageRequest) -> _ListPage:
     listing = list_resources(
         site.library,
         site.caller,
-        kind=check_kind(asked.get("kind")),
-        query=asked.get("q") or None,
-        scope=check_scope(asked.get("scope")) if asked.get("scope") else None,
+        kind=check_kind(request.get("kind")),
+        query=request.get("q") or None,
+        scope=check_scope(request.get("scope")) if request.get("scope") else None,
         limit=PAGE,
-        cursor=asked.get("cursor") or None,
+        cursor=request.get("cursor") or None,
     )
-    following = _address(asked, cursor=listing.next_cursor) if listing.next_cursor else ""
-    return _ListPage([CatalogLine(one, 0) for one in listing.resources], following)
+    following = _address(request, cursor=listing.next_cursor) if listing.next_cursor else ""
+    return _ListPage([CatalogLine(resource, 0) for resource in listing.resources], following)
 
 
-def _of_catalog(site: Site, asked: PageRequest) -> _ListPage | None:
+def _of_catalog(site: Site, request: PageRequest) -> _ListPage | None:
     """Return a page of the list in another order, None while it is being read: it needs all of the library."""
-    author, sort, begin = asked.get("author"), asked.get("sort"), asked.number("from") or 0
+    author, sort, begin = request.get("author"), request.get("sort"), request.number("from") or 0
     if sort not in SORTS or author and author not in set(AuthorKind):
         raise InvalidArgument("There is no such order or author.", "Follow a link of the page.")
     caller = site.caller  # whose these are is said to the reader
@@ -243,11 +247,11 @@ def _of_catalog(site: Site, asked: PageRequest) -> _ListPage | None:
     )
     if catalog is None:
         return None
-    kind, scope, words = check_kind(asked.get("kind")), asked.get("scope"), asked.get("q").casefold().split()
+    kind, scope, words = check_kind(request.get("kind")), request.get("scope"), request.get("q").casefold().split()
     fitting = (
         line
         for line in catalog[sort]
-        if (not author or line.listed.author == author)
+        if (not author or line.resource.author == author)
         and (kind is None or line.ref.kind is kind)
         and (not scope or line.ref.scope == scope)
         and (not words or all(word in line.words for word in words))
@@ -255,7 +259,7 @@ def _of_catalog(site: Site, asked: PageRequest) -> _ListPage | None:
     # The search ends at the first line of the next page.
     end = begin + PAGE
     found = list(islice(fitting, begin, end + 1))
-    following = _address(asked, **{"from": str(end)}) if len(found) > PAGE else ""
+    following = _address(request, **{"from": str(end)}) if len(found) > PAGE else ""
     return _ListPage(found[:PAGE], following)
 
 
@@ -265,13 +269,13 @@ def _by_evidence(site: Site, view: str) -> Node:
     if read is None:
         return h.div(id="evidence", data_live=True)[h.p["The evidence is being read; this page shows it by itself."]]
     found, total = read
-    lines = sorted(found.resources, key=lambda one: -one.helped.low if one.helped.n else 1.0)
+    lines = sorted(found.resources, key=lambda line: -line.helped.low if line.helped.n else 1.0)
     if view == "unused":
-        lines = [one for one in lines if not one.used]
+        lines = [line for line in lines if not line.used]
     elif view == "rated":
-        lines = [one for one in lines if one.helped.n]
+        lines = [line for line in lines if line.helped.n]
     else:
-        lines = [one for one in lines if one.verdict == view]
+        lines = [line for line in lines if line.verdict == view]
     silent = h.p(".none")[
         f"Of {total:,} resources, {total - len(found.resources):,} were never shown and never opened."
     ]
@@ -279,7 +283,7 @@ def _by_evidence(site: Site, view: str) -> Node:
     if not lines:
         return h.div(id="evidence", data_live=True)[h.p["None."], silent, base]
     heads = ("resource", "verdict", "helped", "shown", "opened", "used", "why")
-    rows = [_evidence_row(one) for one in lines[:PAGE]]
+    rows = [_evidence_row(line) for line in lines[:PAGE]]
     more = h.p(".none")[f"{len(lines) - PAGE:,} more."] if len(lines) > PAGE else None
     return h.div(id="evidence", data_live=True)[table(heads, rows, VIEWS_OF_EVIDENCE[view]), more, silent, base]
 
@@ -290,16 +294,16 @@ def read_evidence(site: Site) -> tuple[Stats, int]:
     return stats(site.library, caller), sum(len(site.library.store.heads(scope=scope)) for scope in caller.scopes)
 
 
-def _evidence_row(one: ResourceStats) -> list[Node]:
+def _evidence_row(line: ResourceStats) -> list[Node]:
     kinds = {"helps": "good", "harms": "bad", "dead": "doubtful"}
     return [
-        resource_link(one.ref),
-        tag(verdict_words(one.verdict), kinds.get(one.verdict, "")),
-        share_bar(one.helped),
-        f"{one.shown:,}",
-        f"{one.loaded:,}",
-        f"{one.used:,}",
-        one.why,
+        resource_link(line.ref),
+        tag(verdict_words(line.verdict), kinds.get(line.verdict, "")),
+        share_bar(line.helped),
+        f"{line.shown:,}",
+        f"{line.loaded:,}",
+        f"{line.used:,}",
+        line.why,
     ]
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from evolvable_page import elements as h
 from evolvable_page.elements import Node
 from evolvable_page.layout import form, resource_link, shape, svg, table, with_code
-from evolvable_page.library_catalog import picked
+from evolvable_page.library_catalog import read_picked
 from evolvable_page.site import PageAction, PageRequest, Site, action_path
-from evolvable_page.text import make_visible, quoted
+from evolvable_page.text import make_visible, quote_part
 from evolvable_server import read_machine
 from evolvable_server.clients import ClientList, choose_collection, client_lists, cut_lists, measure_list
 from evolvable_store.errors import InvalidArgument
@@ -42,7 +42,7 @@ ADDRESS = "/library?view=budget"
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
+class _MeasuredList:
     """One list of the client with what it holds. collection: the one that was chosen for it."""
 
     where: ClientList
@@ -51,28 +51,28 @@ class _Shown:
     collection: str
 
 
-def draw_budget(site: Site, asked: PageRequest) -> Node:
+def draw_budget(site: Site, request: PageRequest) -> Node:
     """Return the lists of Claude Code with their size, the collections, and the form of the one that is asked for."""
     lists = _read(site)
     if lists is None:
         return h.div(id="budget", data_live=True)[h.p["The descriptions are being read; this page shows it by itself."]]
     found = list_collections(site.library)
-    if asked.get("collection") and asked.session.signed is None:
-        return _edit(site, asked, lists, found)
-    said = (
+    if request.get("collection") and request.session.signed is None:
+        return _edit(site, request, lists, found)
+    explanation = (
         f"Claude Code lists the skills in its folders by name and description, in {BUDGET:,} characters where the model"
         " has 200,000 tokens. The skills that are used least lose their description there. find_skill reads all of"
         " every description."
     )
     none = h.p[with_code("Claude Code reads no watched folder. `evolvable init ~/.claude/skills` watches yours.")]
     return h.div(id="budget", data_live=True)[
-        h.p(".lead")[said],
-        none if not lists else [_draw(asked, one, found) for one in lists],
-        _collections(found, lists) if lists and asked.session.signed is None else None,
+        h.p(".lead")[explanation],
+        none if not lists else [_draw(request, measured, found) for measured in lists],
+        _collections(found, lists) if lists and request.session.signed is None else None,
     ]
 
 
-def draw_short(site: Site, asked: PageRequest) -> Node:
+def draw_short(site: Site, request: PageRequest) -> Node:
     """Return how full each list is, in a line; those of Claude Code with a bar, and the choice of a collection."""
     lists = _read(site)
     others = site.value(
@@ -84,47 +84,47 @@ def draw_short(site: Site, asked: PageRequest) -> Node:
         return h.p(".none")["The descriptions are being read; this page shows them by itself."]
     if not lists and not others:
         return h.p[with_code("No client lists skills of the library. `evolvable setup` connects one.")]
-    found = list_collections(site.library) if asked.session.signed is None else []
+    found = list_collections(site.library) if request.session.signed is None else []
     return [
         [
-            h.p["Claude Code, ", make_visible(one.where.title), ": ", describe_listing(one.listing), "."],
-            _bar(one.listing),
-            _choose(asked, one, found) if found else None,
+            h.p["Claude Code, ", make_visible(measured.where.title), ": ", describe_listing(measured.listing), "."],
+            _bar(measured.listing),
+            _choose(request, measured, found) if found else None,
         ]
-        for one in lists
+        for measured in lists
     ] + [h.p[make_visible(other.text), "."] for other in others]
 
 
-def _read(site: Site) -> list[_Shown] | None:
+def _read(site: Site) -> list[_MeasuredList] | None:
     """Return the lists; None while the skills are read beside the page."""
     lists = client_lists(site.library.folders(), read_machine(site.services.config.project))
-    folders = {folder.id: folder for one in lists for folder in one.folders}
+    folders = {folder.id: folder for client_list in lists for folder in client_list.folders}
     key = site.library.store.sequence(), tuple(folders)
     skills: Mapping[int, Sequence[ListedSkill]] | None = site.value(
         "budget", lambda: {id_: read_skills(site.library, folder) for id_, folder in folders.items()}, key
     )
     if skills is None or folders.keys() - skills.keys():
         return None
-    chosen = {one.settings: one.collection for one in site.library.store.backend.collections.choices()}
-    return [_shown(one, skills, chosen.get(one.settings, "")) for one in lists]
+    chosen = {choice.settings: choice.collection for choice in site.library.store.backend.collections.choices()}
+    return [_measure(client_list, skills, chosen.get(client_list.settings, "")) for client_list in lists]
 
 
-def _shown(where: ClientList, skills: Mapping[int, Sequence[ListedSkill]], chosen: str) -> _Shown:
+def _measure(where: ClientList, skills: Mapping[int, Sequence[ListedSkill]], chosen: str) -> _MeasuredList:
     own = [skill for folder in where.folders for skill in skills[folder.id]]
     listing = measure_list(where, own)
-    return _Shown(where, own, listing, chosen)
+    return _MeasuredList(where, own, listing, chosen)
 
 
-def _draw(asked: PageRequest, one: _Shown, found: Sequence[SkillCollection]) -> Node:
-    listing, title = one.listing, one.where.title
+def _draw(request: PageRequest, measured: _MeasuredList, found: Sequence[SkillCollection]) -> Node:
+    listing, title = measured.listing, measured.where.title
     rows = [[resource_link(skill.ref), f"{skill.size:,}", f"{skill.uses:,}"] for skill in listing.bare[:MAX_SHOWN]]
     hidden = f" {len(listing.hidden):,} more are found by find_skill alone." if listing.hidden else ""
     return h.section(".panel")[
         h.h2[title[:1].upper() + make_visible(title[1:])],
         _bar(listing),
         h.p[f"{describe_listing(listing)}.{hidden}"],
-        h.p["The collection ", h.strong[one.collection], " decides."] if one.collection else None,
-        _choose(asked, one, found) if asked.session.signed is None else None,
+        h.p["The collection ", h.strong[measured.collection], " decides."] if measured.collection else None,
+        _choose(request, measured, found) if request.session.signed is None else None,
         table(("skill", "characters", "opened"), rows, "Without a description, the most used first") if rows else None,
         h.p(".none")[f"{len(listing.bare) - MAX_SHOWN:,} more."] if len(listing.bare) > MAX_SHOWN else None,
     ]
@@ -144,11 +144,11 @@ def _bar(listing: SkillListing) -> Node:
     ]
 
 
-def _choose(asked: PageRequest, one: _Shown, found: Sequence[SkillCollection]) -> Node:
-    where = {"settings": str(one.where.settings)}
-    options = [h.option(value=each.name, selected=each.name == one.collection)[each.name] for each in found]
+def _choose(request: PageRequest, measured: _MeasuredList, found: Sequence[SkillCollection]) -> Node:
+    where = {"settings": str(measured.where.settings)}
+    options = [h.option(value=each.name, selected=each.name == measured.collection)[each.name] for each in found]
     use = form(
-        asked.session.csrf,
+        request.session.csrf,
         action_path("collection use"),
         h.label["List alone the collection ", h.select(name="name")[options]],
         h.button(type="submit")["Use it"],
@@ -156,25 +156,27 @@ def _choose(asked: PageRequest, one: _Shown, found: Sequence[SkillCollection]) -
         class_="line",
     )
     stop = form(
-        asked.session.csrf,
+        request.session.csrf,
         action_path("collection stop"),
         h.button(type="submit")["List every skill again"],
         fields=where,
     )
-    return h.div(".line")[use if found else None, stop if one.collection else None]
+    return h.div(".line")[use if found else None, stop if measured.collection else None]
 
 
-def _collections(found: Sequence[SkillCollection], lists: Sequence[_Shown]) -> Node:
-    sizes = {skill.id: skill.size for one in lists for skill in one.skills}
+def _collections(found: Sequence[SkillCollection], lists: Sequence[_MeasuredList]) -> Node:
+    sizes = {skill.id: skill.size for measured in lists for skill in measured.skills}
     rows: list[list[Node]] = [
         [
-            h.strong[one.name],
-            f"{len(one.ids):,}",
-            f"{sum(sizes.get(id_, 0) for id_ in one.ids):,}",
-            ", ".join(each.where.title for each in lists if each.collection == one.name) or "not used",
-            h.a(href=f"{ADDRESS}&collection={quoted(one.name)}", aria_label=f"Change {one.name}")["Change"],
+            h.strong[collection.name],
+            f"{len(collection.ids):,}",
+            f"{sum(sizes.get(id_, 0) for id_ in collection.ids):,}",
+            ", ".join(each.where.title for each in lists if each.collection == collection.name) or "not used",
+            h.a(href=f"{ADDRESS}&collection={quote_part(collection.name)}", aria_label=f"Change {collection.name}")[
+                "Change"
+            ],
         ]
-        for one in found
+        for collection in found
     ]
     none = h.p(".none")[
         "A collection is a set of skills with a name. Claude Code lists the skills of the one that you use; the others"
@@ -184,42 +186,44 @@ def _collections(found: Sequence[SkillCollection], lists: Sequence[_Shown]) -> N
     return h.section(".panel")[
         h.h2["Collections"],
         table(heads, rows, "What they hold, and where they are used") if rows else none,
-        h.p[h.a(".button", href=f"{ADDRESS}&collection={quoted(NEW)}")["New collection"]],
+        h.p[h.a(".button", href=f"{ADDRESS}&collection={quote_part(NEW)}")["New collection"]],
     ]
 
 
-def _edit(site: Site, asked: PageRequest, lists: Sequence[_Shown], found: Sequence[SkillCollection]) -> Node:
+def _edit(site: Site, request: PageRequest, lists: Sequence[_MeasuredList], found: Sequence[SkillCollection]) -> Node:
     """Return the form of one collection. A new one begins with the skills that keep their description today."""
-    name = asked.get("collection")
-    known = next((one for one in found if one.name == name), None)
-    if known is None and name != NEW:
+    name = request.get("collection")
+    collection = next((each for each in found if each.name == name), None)
+    if collection is None and name != NEW:
         raise InvalidArgument("There is no such collection.", "The Library lists those that there are.")
-    skills = {skill.id: skill for one in lists for skill in one.skills}
+    skills = {skill.id: skill for measured in lists for skill in measured.skills}
     if len(skills) > MAX_CHOICES:
-        said = f"{len(skills):,} skills are too many for a form; `evolvable client collection add` takes their names."
-        return [h.p(".warning")[with_code(said)], _back()]
-    bare = {skill.id for one in lists for skill in (*one.listing.bare, *one.listing.hidden)}
-    chosen = known.ids if known is not None else skills.keys() - bare
+        warning = (
+            f"{len(skills):,} skills are too many for a form; `evolvable client collection add` takes their names."
+        )
+        return [h.p(".warning")[with_code(warning)], _back()]
+    bare = {skill.id for measured in lists for skill in (*measured.listing.bare, *measured.listing.hidden)}
+    chosen = collection.ids if collection is not None else skills.keys() - bare
     ordered = sorted(skills.values(), key=lambda skill: (-skill.uses, skill.ref))
     boxes = [_box(skill, checked=skill.id in chosen) for skill in ordered]
-    named = h.label["Name ", h.input(type="text", name="name", required=True, maxlength="64")]
+    name_field = h.label["Name ", h.input(type="text", name="name", required=True, maxlength="64")]
     return h.section(".panel")[
-        h.h2[f"The collection {known.name}" if known is not None else "A new collection"],
+        h.h2[f"The collection {collection.name}" if collection is not None else "A new collection"],
         form(
-            asked.session.csrf,
+            request.session.csrf,
             action_path("collection add"),
-            named if known is None else None,
+            name_field if collection is None else None,
             h.fieldset[h.legend["Skills, the most used first, with their characters in the list"], boxes],
             h.p(".buttons")[h.button(".good", type="submit")["Store"], _back()],
-            fields={"known": known.name} if known is not None else {},
+            fields={"known": collection.name} if collection is not None else {},
         ),
         form(
-            asked.session.csrf,
+            request.session.csrf,
             action_path("collection remove"),
             h.button(".bad", type="submit")["Remove this collection; its skills stay"],
-            fields={"name": known.name},
+            fields={"name": collection.name},
         )
-        if known is not None
+        if collection is not None
         else None,
     ]
 
@@ -233,39 +237,44 @@ def _back() -> Node:
     return h.a(href=ADDRESS)["Back to the list"]
 
 
-def _store(site: Site, asked: PageRequest) -> str:
+def _store(site: Site, request: PageRequest) -> str:
     """Store which skills a collection has: those that were checked, and those that the form did not show."""
-    if "pick" in asked.fields:
-        chosen = [ref for ref, _ in picked(asked)]
-        add_to_collection(site.library, site.caller, asked.get("collection").strip(), chosen)
+    if "pick" in request.fields:
+        chosen = [ref for ref, _ in read_picked(request)]
+        add_to_collection(site.library, site.caller, request.get("collection").strip(), chosen)
         return ADDRESS
-    name = asked.get("known") or asked.get("name").strip()
-    wanted = {Ref.parse(text) for text in asked.fields.get("skill", ())}
-    shown = {Ref.parse(skill.ref) for one in _read(site) or () for skill in one.skills}
-    before = {Ref.parse(ref) for one in list_collections(site.library) if one.name == name for ref in one.refs}
-    if before and not asked.get("known"):
+    name = request.get("known") or request.get("name").strip()
+    checked = {Ref.parse(text) for text in request.fields.get("skill", ())}
+    shown_refs = {Ref.parse(skill.ref) for measured in _read(site) or () for skill in measured.skills}
+    before = {
+        Ref.parse(ref)
+        for collection in list_collections(site.library)
+        if collection.name == name
+        for ref in collection.refs
+    }
+    if before and not request.get("known"):
         raise InvalidArgument(f"There is a collection {name} already.", "Go back and choose another name.")
-    added, removed = sorted(wanted - before, key=str), sorted((before & shown) - wanted, key=str)
+    added, removed = sorted(checked - before, key=str), sorted((before & shown_refs) - checked, key=str)
     add_to_collection(site.library, site.caller, name, added, removed)
     return ADDRESS
 
 
-def _remove(site: Site, asked: PageRequest) -> str:
-    remove_from_collection(site.library, site.caller, asked.get("name"))
+def _remove(site: Site, request: PageRequest) -> str:
+    remove_from_collection(site.library, site.caller, request.get("name"))
     return ADDRESS
 
 
-def _use(site: Site, asked: PageRequest) -> str:
-    return _applied(site, asked, asked.get("name"))
+def _use(site: Site, request: PageRequest) -> str:
+    return _apply(site, request, request.get("name"))
 
 
-def _stop(site: Site, asked: PageRequest) -> str:
-    return _applied(site, asked, "")
+def _stop(site: Site, request: PageRequest) -> str:
+    return _apply(site, request, "")
 
 
-def _applied(site: Site, asked: PageRequest, name: str) -> str:
+def _apply(site: Site, request: PageRequest, name: str) -> str:
     lists = client_lists(site.library.folders(), read_machine(site.services.config.project))
-    where = next((one for one in lists if str(one.settings) == asked.get("settings")), None)
+    where = next((client_list for client_list in lists if str(client_list.settings) == request.get("settings")), None)
     if where is None:
         raise InvalidArgument("This is no list of Claude Code.", "The Library shows those that there are.")
     choose_collection(site.library, site.caller, where, name)

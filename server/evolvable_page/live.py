@@ -69,7 +69,7 @@ class ChangeFeed:
             return self._data_version()
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether the page ends."""
         return self._stop.is_set()
 
@@ -129,7 +129,7 @@ def stream_endpoint(feed: ChangeFeed, access: PageAccess) -> Callable[[Request],
 
     async def events(session: PageSession, changed: asyncio.Event) -> AsyncIterator[str]:
         yield f"retry: 500\nid: {feed.number}\nevent: hello\ndata: {feed.number}\n\n"
-        while not feed.closed and await access.holds(session):
+        while not feed.is_closed and await access.holds(session):
             try:
                 await asyncio.wait_for(changed.wait(), IDLE_SECONDS)
             except TimeoutError:
@@ -138,7 +138,7 @@ def stream_endpoint(feed: ChangeFeed, access: PageAccess) -> Callable[[Request],
                 continue
             # Cleared before the event is sent: a change during the send sets it again, and is sent too.
             changed.clear()
-            if not feed.closed:
+            if not feed.is_closed:
                 yield f"id: {feed.number}\nevent: change\ndata: {feed.number}\n\n"
 
     async def answer(request: Request) -> object:
@@ -151,7 +151,7 @@ def stream_endpoint(feed: ChangeFeed, access: PageAccess) -> Callable[[Request],
                 # The browser connects again by itself after so many milliseconds.
                 yield "retry: 10000\n\n"
 
-        if feed.closed:
+        if feed.is_closed:
             return PlainTextResponse("The page ends.\n", 503)
         return StreamingResponse(body(), media_type="text/event-stream")
 

@@ -9,7 +9,7 @@ from evolvable_page.diff_view import draw_diff
 from evolvable_page.elements import Node
 from evolvable_page.layout import form, passphrase_field, resource_address, share_bar, swapping, tag, when, with_code
 from evolvable_page.site import PageRequest, Site, action_path
-from evolvable_page.text import make_visible, one_line, quoted
+from evolvable_page.text import make_visible, one_line, quote_part
 from evolvable_store.resource import Ref
 from evolvable_store.storage import OPEN
 from evolvable_tools import verbs
@@ -25,54 +25,61 @@ _SEVERITIES = {"high": "bad", "medium": "doubtful"}
 """Severities about which a person is asked -> how they are marked."""
 
 
-def asks(shown: WaitingProposal) -> bool:
+def needs_own_look(proposal: WaitingProposal) -> bool:
     """Return whether a person has to look at a proposal by itself: for a finding of the scan, or for a conflict."""
-    return bool(shown.blocked) or any(str(one.severity) in _SEVERITIES for one in shown.findings)
+    return bool(proposal.blocked) or any(str(finding.severity) in _SEVERITIES for finding in proposal.findings)
 
 
-def shown_hash(shown: WaitingProposal) -> str:
+def shown_hash(proposal: WaitingProposal) -> str:
     """Return the hash of everything that a proposal shows to a person, '' where its difference was cut."""
-    diff = shown.diff or ""
+    diff = proposal.diff or ""
     # A person who saw a part has not seen the proposal, so it is never approved together with others.
     if diff.endswith(CUT):
         return ""
-    return sha256(repr((shown.head, shown.base, shown.removes, diff)).encode("utf-8", "replace")).hexdigest()
+    return sha256(repr((proposal.head, proposal.base, proposal.removes, diff)).encode("utf-8", "replace")).hexdigest()
 
 
-def look_at(asked: PageRequest, shown: WaitingProposal) -> None:
+def look_at(request: PageRequest, proposal: WaitingProposal) -> None:
     """Note that the person of a request is shown all of a proposal about which nothing is asked."""
     # A tab in the background reads its live parts by itself, and nobody looks at it.
-    if not asked.by_itself and shown.state == OPEN and not asks(shown) and (found := shown_hash(shown)):
-        asked.session.look_at(shown.proposal_id, found)
+    if (
+        not request.by_itself
+        and proposal.state == OPEN
+        and not needs_own_look(proposal)
+        and (found := shown_hash(proposal))
+    ):
+        request.session.look_at(proposal.proposal_id, found)
 
 
-def draw_proposal(site: Site, asked: PageRequest, shown: WaitingProposal, waiting: Sequence[WaitingProposal]) -> Node:
+def draw_proposal(
+    site: Site, request: PageRequest, proposal: WaitingProposal, waiting: Sequence[WaitingProposal]
+) -> Node:
     """Return one proposal: difference, findings, decision, then what helps to decide."""
     return h.article(".proposal", id="proposal", tabindex="-1", data_live=True, aria_label="Proposal")[
-        _steps(shown, waiting),
-        draw_change(site, shown),
-        draw_findings(shown),
-        _decision(site, asked, shown),
-        own_reason() if shown.state == OPEN else None,
+        _steps(proposal, waiting),
+        draw_change(site, proposal),
+        draw_findings(proposal),
+        _decision(site, request, proposal),
+        own_reason() if proposal.state == OPEN else None,
         h.div(".why")[
-            _reason(shown),
-            _evidence(shown.grounds, shown.session),
-            _capabilities("It can now also", shown.gains),
-            _capabilities("It can no longer", shown.loses),
-            _use(site, shown),
+            _reason(proposal),
+            _evidence(proposal.grounds, proposal.session),
+            _capabilities("It can now also", proposal.gains),
+            _capabilities("It can no longer", proposal.loses),
+            _use(site, proposal),
         ],
-        _same_session(shown, waiting),
+        _same_session(proposal, waiting),
     ]
 
 
-def _steps(shown: WaitingProposal, waiting: Sequence[WaitingProposal]) -> Node:
+def _steps(proposal: WaitingProposal, waiting: Sequence[WaitingProposal]) -> Node:
     """Return where the proposal stands in the list, and the links to its neighbours."""
-    ids = [one.proposal_id for one in waiting]
+    ids = [other.proposal_id for other in waiting]
     before, after = (
-        [one for one in ids if one < shown.proposal_id],
-        [one for one in ids if one > shown.proposal_id],
+        [proposal_id for proposal_id in ids if proposal_id < proposal.proposal_id],
+        [proposal_id for proposal_id in ids if proposal_id > proposal.proposal_id],
     )
-    place = f"{len(before) + 1} of {len(ids)}" if shown.proposal_id in ids else "decided"
+    place = f"{len(before) + 1} of {len(ids)}" if proposal.proposal_id in ids else "decided"
     return h.p(".steps")[
         h.span(".none")[place],
         _step("previous", "k", before[-1]) if before else None,
@@ -81,94 +88,101 @@ def _steps(shown: WaitingProposal, waiting: Sequence[WaitingProposal]) -> Node:
 
 
 def _step(name: str, key: str, number: int) -> Node:
-    said = {"id": name, "rel": name[:4], "aria_keyshortcuts": key}
-    return [" ", h.a(href=f"/inbox/{number}", **said)[name.capitalize()]]
+    attributes = {"id": name, "rel": name[:4], "aria_keyshortcuts": key}
+    return [" ", h.a(href=f"/inbox/{number}", **attributes)[name.capitalize()]]
 
 
-def draw_change(site: Site, shown: WaitingProposal) -> Node:
+def draw_change(site: Site, proposal: WaitingProposal) -> Node:
     """Return the subject and the difference of a proposal; of a conflict both sides first."""
-    if shown.removes:
-        what = f"Proposes to remove version {shown.base}"
-    elif shown.base:
-        what = f"Made from version {shown.base}"
+    if proposal.removes:
+        what = f"Proposes to remove version {proposal.base}"
+    elif proposal.base:
+        what = f"Made from version {proposal.base}"
     else:
         what = "A new resource"
     return [
-        h.h1[f"Proposal {shown.proposal_id}: ", link_or_name(site.library, shown.ref)],
-        h.p(".lead")[one_line(shown.reason, MAX_REASON)] if shown.reason else None,
+        h.h1[f"Proposal {proposal.proposal_id}: ", link_or_name(site.library, proposal.ref)],
+        h.p(".lead")[one_line(proposal.reason, MAX_REASON)] if proposal.reason else None,
         h.p(".none")[
-            f"{what} by {shown.actor}, ",
-            when(shown.at),
-            _session(shown.session),
-            f", proposed {shown.times} times" if shown.times > 1 else None,
-            f". It changes {', '.join(map(make_visible, shown.files))}." if shown.files else ".",
+            f"{what} by {proposal.actor}, ",
+            when(proposal.at),
+            _session(proposal.session),
+            f", proposed {proposal.times} times" if proposal.times > 1 else None,
+            f". It changes {', '.join(map(make_visible, proposal.files))}." if proposal.files else ".",
         ],
-        h.p(".warning")[f"It removes {make_visible(shown.ref)}; the versions stay."] if shown.removes else None,
-        _stale(shown),
-        [h.h2["Both sides of each conflict"], draw_diff(shown.sides), h.h2["The difference"]] if shown.sides else None,
-        draw_diff(shown.diff or "") if not shown.removes else None,
+        h.p(".warning")[f"It removes {make_visible(proposal.ref)}; the versions stay."] if proposal.removes else None,
+        _draw_stale(proposal),
+        [h.h2["Both sides of each conflict"], draw_diff(proposal.sides), h.h2["The difference"]]
+        if proposal.sides
+        else None,
+        draw_diff(proposal.diff or "") if not proposal.removes else None,
     ]
 
 
-def _stale(shown: WaitingProposal) -> Node:
+def _draw_stale(proposal: WaitingProposal) -> Node:
     """Return the note on a proposal whose resource changed since, and the time when it expires."""
     found: list[Node] = []
-    if shown.blocked:
-        found.append(h.p(".warning")[with_code(make_visible(shown.blocked))])
-    elif shown.head not in (shown.base, None) and not shown.removes and shown.state == OPEN:
-        merged = f"{shown.ref} is at version {shown.head} now; the difference shows the two merged."
-        since = resource_address(shown.ref, **{"from": shown.base, "to": shown.head})
-        found.append(h.p(".warning")[merged, " ", h.a(href=since)["What changed since"] if shown.base else None])
-    if shown.expires:
-        found.append(h.p(".none")["It expires ", when(shown.expires), "."])
+    if proposal.blocked:
+        found.append(h.p(".warning")[with_code(make_visible(proposal.blocked))])
+    elif proposal.head not in (proposal.base, None) and not proposal.removes and proposal.state == OPEN:
+        merged = f"{proposal.ref} is at version {proposal.head} now; the difference shows the two merged."
+        since = resource_address(proposal.ref, **{"from": proposal.base, "to": proposal.head})
+        found.append(h.p(".warning")[merged, " ", h.a(href=since)["What changed since"] if proposal.base else None])
+    if proposal.expires:
+        found.append(h.p(".none")["It expires ", when(proposal.expires), "."])
     return found
 
 
-def draw_findings(shown: WaitingProposal) -> Node:
+def draw_findings(proposal: WaitingProposal) -> Node:
     """Return the findings of the scan in a proposal."""
-    if not shown.findings:
-        return h.p(".none", id=f"findings-{shown.proposal_id}")["The scan found nothing."]
+    if not proposal.findings:
+        return h.p(".none", id=f"findings-{proposal.proposal_id}")["The scan found nothing."]
     rows = [
-        h.li[tag(str(one.severity), _SEVERITIES.get(str(one.severity), "")), h.span(".grow")[make_visible(str(one))]]
-        for one in shown.findings
+        h.li[
+            tag(str(finding.severity), _SEVERITIES.get(str(finding.severity), "")),
+            h.span(".grow")[make_visible(str(finding))],
+        ]
+        for finding in proposal.findings
     ]
-    return h.section(id=f"findings-{shown.proposal_id}")[h.h2["The scan found"], h.ul(".rows")[rows]]
+    return h.section(id=f"findings-{proposal.proposal_id}")[h.h2["The scan found"], h.ul(".rows")[rows]]
 
 
 def _session(session: str | None) -> Node:
     if not session:
         return None
-    return [", session ", h.a(href=f"/sessions/{quoted(session)}")[one_line(session, 24)]]
+    return [", session ", h.a(href=f"/sessions/{quote_part(session)}")[one_line(session, 24)]]
 
 
-def _reason(shown: WaitingProposal) -> Node:
-    if len(shown.reason) <= MAX_REASON and "\n" not in shown.reason:
+def _reason(proposal: WaitingProposal) -> Node:
+    if len(proposal.reason) <= MAX_REASON and "\n" not in proposal.reason:
         return None
-    return h.section[h.h2["Why"], h.blockquote[make_visible(shown.reason)]]
+    return h.section[h.h2["Why"], h.blockquote[make_visible(proposal.reason)]]
 
 
-def _decision(site: Site, asked: PageRequest, shown: WaitingProposal) -> Node:
+def _decision(site: Site, request: PageRequest, waiting_proposal: WaitingProposal) -> Node:
     """Return the forms that decide; what became of a proposal that is decided already."""
-    if shown.state != OPEN:
-        proposal = site.library.store.backend.proposals.get(shown.proposal_id)
-        said = h.div(".warning", role="status")[
-            h.p[f"Proposal {shown.proposal_id} is {shown.state} already."], h.p[proposal_line(site.library, proposal)]
+    if waiting_proposal.state != OPEN:
+        proposal = site.library.store.backend.proposals.get(waiting_proposal.proposal_id)
+        note = h.div(".warning", role="status")[
+            h.p[f"Proposal {waiting_proposal.proposal_id} is {waiting_proposal.state} already."],
+            h.p[proposal_line(site.library, proposal)],
         ]
-        return h.section(id="decide", aria_label="Decision")[said, take_back_forms(site, asked, [proposal])]
-    address, further = f"/inbox/{shown.proposal_id}", list[Node]()
-    if shown.sides:
+        return h.section(id="decide", aria_label="Decision")[note, take_back_forms(site, request, [proposal])]
+    address, further = f"/inbox/{waiting_proposal.proposal_id}", list[Node]()
+    if waiting_proposal.sides:
         further.append(h.a(".button", href=f"{address}/merge", id="merge", aria_keyshortcuts="m")["Merge by hand"])
-    if verbs.changes_text(site.library, shown.proposal_id):
+    if verbs.changes_text(site.library, waiting_proposal.proposal_id):
         edit = h.a(".button", href=f"{address}/edit", id="edit", aria_keyshortcuts="e")
         further.append(edit["Edit, then approve"])
     return h.section(id="decide", aria_label="Decision")[
-        _summary(shown.findings, shown.proposal_id), decision_forms(site, asked, [shown], [shown], further)
+        _summary(waiting_proposal.findings, waiting_proposal.proposal_id),
+        decision_forms(site, request, [waiting_proposal], [waiting_proposal], further),
     ]
 
 
 def _summary(findings: Sequence[Finding], number: int) -> Node:
     """Return in a line how many findings ask a question, as the bar with the buttons hides what is above it."""
-    counts = {level: sum(str(one.severity) == level for one in findings) for level in _SEVERITIES}
+    counts = {level: sum(str(finding.severity) == level for finding in findings) for level in _SEVERITIES}
     words = [tag(f"{count} {level}", _SEVERITIES[level]) for level, count in counts.items() if count]
     if not words:
         return None
@@ -178,8 +192,8 @@ def _summary(findings: Sequence[Finding], number: int) -> Node:
 
 def decision_forms(
     site: Site,
-    asked: PageRequest,
-    shown: Sequence[WaitingProposal],
+    request: PageRequest,
+    proposals: Sequence[WaitingProposal],
     approvable: Sequence[WaitingProposal],
     further: Sequence[Node] = (),
 ) -> Node:
@@ -187,19 +201,19 @@ def decision_forms(
 
     approvable: those that may be approved together. further: stands beside the first form.
     """
-    single, csrf = len(shown) == 1, asked.session.csrf
+    single, csrf = len(proposals) == 1, request.session.csrf
     keys = {name: {"id": name, "aria_keyshortcuts": name[0]} if single else {} for name in ("approve", "reject")}
-    these = "" if single else f" these {len(shown)}"
+    these = "" if single else f" these {len(proposals)}"
     reject = h.button(".bad", type="submit", **keys["reject"])[f"Reject{these}"]
     why = reason_field("Reason to reject", **({"id": "reason"} if single else {}))
-    numbers = [h.input(type="hidden", name="number", value=str(one.proposal_id)) for one in shown]
+    numbers = [h.input(type="hidden", name="number", value=str(proposal.proposal_id)) for proposal in proposals]
     against = form(csrf, action_path("inbox reject"), numbers, why, reject, class_="against", **swapping())
     if not approvable:
         return h.div(".decide")[further, against]
     approve: Node = h.button(".good", type="submit", **keys["approve"])[
         "Approve" if single else f"Approve these {len(approvable)}"
     ]
-    if single and shown[0].sides:
+    if single and proposals[0].sides:
         approve = h.button(".good", type="submit", name="take", value="1")["Approve with the lines of the proposal"]
     return h.div(".decide")[
         form(
@@ -220,15 +234,15 @@ def own_reason() -> Node:
     return h.details[h.summary["Approve with a reason of your own"], own]
 
 
-def seen_fields(shown: Sequence[WaitingProposal]) -> Node:
+def seen_fields(proposals: Sequence[WaitingProposal]) -> Node:
     """Return the hidden fields that name proposals, with the version of its resource that each was shown with."""
     return [
         [
-            h.input(type="hidden", name="number", value=str(one.proposal_id)),
+            h.input(type="hidden", name="number", value=str(proposal.proposal_id)),
             # The approval fails where the resource has another version by then.
-            h.input(type="hidden", name="seen", value=str(one.head or 0)),
+            h.input(type="hidden", name="seen", value=str(proposal.head or 0)),
         ]
-        for one in shown
+        for proposal in proposals
     ]
 
 
@@ -242,22 +256,26 @@ def _evidence(grounds: Grounds | None, session: str | None) -> Node:
         return None
     quotes = [
         h.li[
-            h.q[make_visible(one.quote)],
+            h.q[make_visible(evidence.quote)],
             h.span(".none")[
-                f" {one.origin}, ",
-                h.a(href=f"/sessions/{quoted(one.session)}#turn-{one.turn}")[f"turn {one.turn}"],
-                f" of session {one_line(one.session, 24)}" if one.session != session else None,
+                f" {evidence.origin}, ",
+                h.a(href=f"/sessions/{quote_part(evidence.session)}#turn-{evidence.turn}")[f"turn {evidence.turn}"],
+                f" of session {one_line(evidence.session, 24)}" if evidence.session != session else None,
             ],
         ]
-        for one in grounds.evidence
+        for evidence in grounds.evidence
     ]
-    said = {"Against it": grounds.counter_evidence, "Shows itself by": grounds.expected_signal, "Risk": grounds.risk}
+    statements = {
+        "Against it": grounds.counter_evidence,
+        "Shows itself by": grounds.expected_signal,
+        "Risk": grounds.risk,
+    }
     cost = ", ".join(f"{key} {value}" for key, value in grounds.cost.items())
     return h.section[
         h.h2["Evidence"],
         h.p[f"A {make_visible(grounds.what)}. It rests on:"],
         h.ul(".quotes")[quotes],
-        h.dl[[[h.dt[name], h.dd[make_visible(text)]] for name, text in said.items() if text]],
+        h.dl[[[h.dt[name], h.dd[make_visible(text)]] for name, text in statements.items() if text]],
         [h.p(".none")["Similar: ", one_line(near)] for near in grounds.near],
         h.p(".none")[f"Cost: {one_line(cost)}"] if cost else None,
     ]
@@ -267,9 +285,9 @@ def _capabilities(what: str, names: Sequence[str]) -> Node:
     return h.section[h.h2[what], h.ul[[h.li[make_visible(name)] for name in names]]] if names else None
 
 
-def _use(site: Site, shown: WaitingProposal) -> Node:
+def _use(site: Site, proposal: WaitingProposal) -> Node:
     """Return the uses of the version that the proposal changes, with their outcomes."""
-    head = site.library.store.head_or_none(Ref.parse(shown.ref))
+    head = site.library.store.head_or_none(Ref.parse(proposal.ref))
     if head is None or head.version is None:
         return None
     (line,) = stats(site.library, site.caller, head.ref).resources
@@ -283,9 +301,9 @@ def _use(site: Site, shown: WaitingProposal) -> Node:
     ]
 
 
-def _same_session(shown: WaitingProposal, waiting: Sequence[WaitingProposal]) -> Node:
-    same = [one for one in waiting if one.session and one.session == shown.session]
-    if len(same) < 2 or not shown.session:
+def _same_session(proposal: WaitingProposal, waiting: Sequence[WaitingProposal]) -> Node:
+    same = [other for other in waiting if other.session and other.session == proposal.session]
+    if len(same) < 2 or not proposal.session:
         return None
-    said = f"All {len(same)} that this session led to"
-    return h.p[h.a(href=f"/inbox/session/{quoted(shown.session)}")[said]]
+    label = f"All {len(same)} that this session led to"
+    return h.p[h.a(href=f"/inbox/session/{quote_part(proposal.session)}")[label]]

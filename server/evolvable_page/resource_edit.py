@@ -17,16 +17,16 @@ REASON = "edited in the local page"
 """Why a version was made by a form without a reason."""
 
 
-def edit_form(site: Site, asked: PageRequest, head: Head, loaded: Loaded) -> Node:
+def edit_form(site: Site, request: PageRequest, head: Head, loaded: Loaded) -> Node:
     """Return the form that edits a file of the newest version."""
-    return h.section(aria_label="Edit")[_form(site, asked, head.ref, loaded.path, loaded.text or "", loaded.version)]
+    return h.section(aria_label="Edit")[_form(site, request, head.ref, loaded.path, loaded.text or "", loaded.version)]
 
 
-def _form(site: Site, asked: PageRequest, ref: Ref, path: str, text: str, version: int) -> Node:
+def _form(site: Site, request: PageRequest, ref: Ref, path: str, text: str, version: int) -> Node:
     button = h.button(".good", type="submit")["Save"]
     address = resource_address(ref)
     return form(
-        asked.session.csrf,
+        request.session.csrf,
         action_path("edit"),
         h.label(".text")[
             h.code[make_visible(path)], h.textarea(name="text", rows="24", spellcheck="false")["\n" + text]
@@ -38,28 +38,28 @@ def _form(site: Site, asked: PageRequest, ref: Ref, path: str, text: str, versio
     )
 
 
-def save_edit(site: Site, asked: PageRequest) -> str:
+def save_edit(site: Site, request: PageRequest) -> str:
     """Make a version of what the person saved; return the address that says so. Raise FormAgain for what is refused."""
-    ref, path, expected = Ref.parse(asked.get("ref")), asked.get("file"), asked.needed("expected")
-    text = asked.get("text")
+    ref, path, expected = Ref.parse(request.get("ref")), request.get("file"), request.require_number("expected")
+    text = request.get("text")
     try:
         head = site.library.store.head(ref, site.caller.scopes)
-        shown = decode_text(site.library.store.files(head, expected)[path].data) if path else None
-        if shown is None:
+        old_text = decode_text(site.library.store.files(head, expected)[path].data) if path else None
+        if old_text is None:
             raise InvalidArgument("The form names no text of this resource.", "Open the resource again.")
         updated = update_resource(
             site.library,
-            site.signing(asked),
+            site.signing(request),
             ref,
-            asked.get("reason").strip() or REASON,
-            files={path: restore_line_ends(text, shown)},
+            request.get("reason").strip() or REASON,
+            files={path: restore_line_ends(text, old_text)},
             expected_version=expected,
         )
     except EvolvableError as error:
-        raise FormAgain(_again(site, asked, ref, error)) from error
+        raise FormAgain(_form_again(site, request, ref, error)) from error
     if updated.proposal_id is not None:
         return f"/inbox/{updated.proposal_id}"
-    asked.session.remark(updated.operation, _remarks(site, updated))
+    request.session.remark(updated.operation, _remarks(site, updated))
     nothing = 1 if updated.operation is None else None
     return resource_address(ref, operation=updated.operation, nothing=nothing)
 
@@ -70,9 +70,9 @@ def _remarks(site: Site, updated: Updated) -> list[str]:
     return [*updated.warnings, *secrets, *[NEXT] * bool(secrets)]
 
 
-def _again(site: Site, asked: PageRequest, ref: Ref, error: EvolvableError) -> PageBody:
+def _form_again(site: Site, request: PageRequest, ref: Ref, error: EvolvableError) -> PageBody:
     """Return the form with the text that the person wrote, and why it was not taken."""
-    path, expected = asked.get("file"), asked.needed("expected")
+    path, expected = request.get("file"), request.require_number("expected")
     problems = error.problems if isinstance(error, InvalidResource) else ()
     since: Node = None
     if isinstance(error, VersionConflict):
@@ -92,7 +92,7 @@ def _again(site: Site, asked: PageRequest, ref: Ref, error: EvolvableError) -> P
                 h.p["Nothing was saved. Your text stands below."],
             ],
             since,
-            _form(site, asked, ref, path, asked.get("text").replace("\r\n", "\n"), expected),
+            _form(site, request, ref, path, request.get("text").replace("\r\n", "\n"), expected),
         ],
         "library",
         status=409 if isinstance(error, VersionConflict) else 400,

@@ -17,7 +17,7 @@ from evolvable_page.layout import (
     table,
     tag,
 )
-from evolvable_page.library_catalog import picked
+from evolvable_page.library_catalog import read_picked
 from evolvable_page.resource_edit import edit_form, save_edit
 from evolvable_page.resource_timeline import VERSIONS, draw_difference, draw_history
 from evolvable_page.site import PageAction, PageRequest, PageView, Site, action_path
@@ -37,45 +37,45 @@ from evolvable_tools.verbs import (
 )
 
 
-def _resource(site: Site, asked: PageRequest) -> PageBody:
+def _resource(site: Site, request: PageRequest) -> PageBody:
     """Show the newest version of a resource, or the one that is asked for."""
-    ref = Ref.parse(str(asked.path["ref"]))
+    ref = Ref.parse(str(request.path["ref"]))
     # The second call raises the error, which names similar resources.
     head = site.library.store.head_or_none(ref, site.caller.scopes) or site.library.store.head(ref, site.caller.scopes)
-    version = asked.number("version") or head.latest
-    between = (asked.number("from"), asked.number("to"))
+    version = request.number("version") or head.latest
+    between = (request.number("from"), request.number("to"))
     past = resource_history(
         site.library, site.caller, head.ref, from_version=between[0], to_version=between[1], limit=VERSIONS
     )
-    loaded = get_resource(site.library, site.caller, head.ref, version=version, path=asked.get("path") or None)
-    is_edited = bool(asked.get("edit")) and head.version == version and loaded.text is not None
+    loaded = get_resource(site.library, site.caller, head.ref, version=version, path=request.get("path") or None)
+    is_edited = bool(request.get("edit")) and head.version == version and loaded.text is not None
     main = [
-        operation_note(site, asked),
+        operation_note(site, request),
         _title(site, head, loaded, is_edited=is_edited),
-        _removed(head),
+        _draw_removed(head),
         _strip(site, head),
         draw_difference(past, between),
         h.div(".columns")[
-            edit_form(site, asked, head, loaded) if is_edited else _document(head, loaded),
+            edit_form(site, request, head, loaded) if is_edited else _document(head, loaded),
             h.div[
                 _files(head, loaded),
-                h.section(id="history", data_live=True)[draw_history(site, asked, head, past, between[1])],
+                h.section(id="history", data_live=True)[draw_history(site, request, head, past, between[1])],
             ],
         ],
-        _removal(site, asked, head),
+        _removal(site, request, head),
     ]
     return PageBody(f"{head.ref}", main, "library", of=f"{head.ref} {version} {between} {is_edited}")
 
 
 def _title(site: Site, head: Head, loaded: Loaded, *, is_edited: bool) -> Node:
-    whose = authorships(site.library, [head.id], site.caller).get(head.id, NOBODYS)
+    authorship = authorships(site.library, [head.id], site.caller).get(head.id, NOBODYS)
     editable = head.version == loaded.version and loaded.text is not None and not head.frozen and not is_edited
     address = resource_address(head.ref, edit=1, path=loaded.path)
     return h.div(".head")[
         h.h1[
             str(head.ref),
             " ",
-            author_tag(whose.kind, whose.by),
+            author_tag(authorship.kind, authorship.by),
             " ",
             tag("frozen") if head.frozen else None,
             h.span(".none")[f" version {head.latest}"],
@@ -84,7 +84,7 @@ def _title(site: Site, head: Head, loaded: Loaded, *, is_edited: bool) -> Node:
     ]
 
 
-def _removed(head: Head) -> Node:
+def _draw_removed(head: Head) -> Node:
     if head.version is not None:
         return None
     return h.p(".warning")["It was removed. Its versions are kept; restoring one brings it back."]
@@ -120,9 +120,12 @@ def _by_version(line: ResourceStats) -> Node:
 
 
 def _by_type(line: ResourceStats) -> Node:
-    if not any(one.task_type for one in line.task_types):
+    if not any(task_type.task_type for task_type in line.task_types):
         return None
-    rows = [[_type_words(one.task_type), share_bar(one.share), share_bar(one.verified)] for one in line.task_types]
+    rows = [
+        [_type_words(task_type.task_type), share_bar(task_type.share), share_bar(task_type.verified)]
+        for task_type in line.task_types
+    ]
     heads = ("task type", "helped", "verified")
     return h.details[h.summary["By task type"], table(heads, rows, "Helped by task type")]
 
@@ -130,7 +133,7 @@ def _by_type(line: ResourceStats) -> Node:
 def _by_agent(agents: Sequence[AgentUtility]) -> Node:
     if not agents:
         return None
-    rows = [[one.agent, _type_words(one.task_type), share_bar(one.share)] for one in agents]
+    rows = [[agent.agent, _type_words(agent.task_type), share_bar(agent.share)] for agent in agents]
     heads = ("agent", "task type", "verified")
     return h.details[h.summary["By agent and task type"], table(heads, rows, "Verified work by agent and task type")]
 
@@ -186,40 +189,46 @@ def _split(text: str) -> tuple[str, str]:
     return ("", text) if end is None else ("\n".join(lines[1:end]), "\n".join(lines[end + 1 :]))
 
 
-def _removal(site: Site, asked: PageRequest, head: Head) -> Node:
+def _removal(site: Site, request: PageRequest, head: Head) -> Node:
     if head.version is None:
         return None
     fields = {"ref": str(head.ref), "expected": head.version}
     lock = passphrase_field(site.passphrase_label if head.kind is Kind.MEMORY else "")
     button = h.button(".bad", type="submit")[f"Remove {head.ref}"]
-    said = "It goes from the library and from the watched folders; its versions stay, and Operations takes it back."
+    note = "It goes from the library and from the watched folders; its versions stay, and Operations takes it back."
     return h.details[
-        h.summary["Remove"], form(asked.session.csrf, action_path("remove"), h.p[said], lock, button, fields=fields)
+        h.summary["Remove"], form(request.session.csrf, action_path("remove"), h.p[note], lock, button, fields=fields)
     ]
 
 
-def _restore(site: Site, asked: PageRequest) -> str:
-    ref, version = Ref.parse(asked.get("ref")), asked.needed("version")
+def _restore(site: Site, request: PageRequest) -> str:
+    ref, version = Ref.parse(request.get("ref")), request.require_number("version")
     restored = restore_resource(
         site.library,
-        site.signing(asked),
+        site.signing(request),
         ref,
         version,
         f"version {version} restored",
-        expected_version=asked.number("expected"),
+        expected_version=request.number("expected"),
     )
     return _after(ref, restored)
 
 
-def _remove(site: Site, asked: PageRequest) -> str:
+def _remove(site: Site, request: PageRequest) -> str:
     """Remove a resource, or by one operation those that a form of the library chose."""
-    if "pick" in asked.fields or asked.get("back"):
-        chosen = dict(picked(asked))
-        made = remove_together(site.library, site.signing(asked), chosen, f"{len(chosen)} removed in the local page")
-        return f"/library?operation={made.id}"
-    ref = Ref.parse(asked.get("ref"))
+    if "pick" in request.fields or request.get("back"):
+        chosen = dict(read_picked(request))
+        operation = remove_together(
+            site.library, site.signing(request), chosen, f"{len(chosen)} removed in the local page"
+        )
+        return f"/library?operation={operation.id}"
+    ref = Ref.parse(request.get("ref"))
     removed = remove_resource(
-        site.library, site.signing(asked), ref, "removed in the local page", expected_version=asked.number("expected")
+        site.library,
+        site.signing(request),
+        ref,
+        "removed in the local page",
+        expected_version=request.number("expected"),
     )
     return _after(ref, removed)
 

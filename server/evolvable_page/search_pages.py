@@ -8,7 +8,7 @@ from evolvable_page.elements import Node
 from evolvable_page.layout import PageBody, author_tag, form, resource_link, swapping, tag, with_code
 from evolvable_page.library_catalog import check_kind
 from evolvable_page.site import PageAction, PageRequest, PageView, Site, action_path
-from evolvable_page.text import make_visible, one_line, quoted
+from evolvable_page.text import make_visible, one_line, quote_part
 from evolvable_store.resource import Kind, Ref
 from evolvable_tools.outcomes import correct_task, list_learned
 from evolvable_tools.retrieval import MODES, VERDICTS, Verdict
@@ -21,13 +21,13 @@ MAX_TASK = 4_000
 """Characters of a task."""
 
 
-def _search(site: Site, asked: PageRequest) -> PageBody:
+def _search(site: Site, request: PageRequest) -> PageBody:
     """Show the result of a search as an agent makes it, with the message of every stage."""
-    task, mode, kind = asked.get("task")[:MAX_TASK], asked.get("mode") or "auto", asked.get("kind") or "skill"
+    task, mode, kind = request.get("task")[:MAX_TASK], request.get("mode") or "auto", request.get("kind") or "skill"
     fields = [
         h.label["Task ", h.input(type="search", name="task", value=task, maxlength=str(MAX_TASK), required=True)],
         _choice("Mode", "mode", list(MODES), mode),
-        _choice("Kind", "kind", [one.value for one in Kind], kind),
+        _choice("Kind", "kind", [choice.value for choice in Kind], kind),
         h.button(type="submit")["Search"],
     ]
     main: list[Node] = [
@@ -36,7 +36,7 @@ def _search(site: Site, asked: PageRequest) -> PageBody:
     ]
     if task.strip():
         found = find_skill(site.library, site.caller, task, kind=check_kind(kind) or Kind.SKILL, mode=mode, limit=10)
-        main.append(_found(site, asked, task, found))
+        main.append(_draw_found(site, request, task, found))
     else:
         main.append(h.p(".none")["Type a task as you would give it to an agent. Nothing of it is stored."])
     return PageBody("Search", main, "search")
@@ -47,43 +47,43 @@ def _choice(title: str, name: str, values: Sequence[str], chosen: str) -> Node:
     return h.label[f"{title} ", h.select(name=name)[options]]
 
 
-def _found(site: Site, asked: PageRequest, task: str, found: FoundSkills) -> Node:
+def _draw_found(site: Site, request: PageRequest, task: str, found: FoundSkills) -> Node:
     """Return the skills that fit; the others and the stages of the search are folded."""
     fits = found.fitting or (found.lines if found.verdict is not Verdict.NONE else [])
-    others = [one for one in found.lines if one not in fits]
-    stages = [h.li[h.strong[one.stage], ": ", make_visible(one.said)] for one in found.stages]
+    others = [line for line in found.lines if line not in fits]
+    stages = [h.li[h.strong[stage.stage], ": ", make_visible(stage.said)] for stage in found.stages]
     return [
         h.p(".lead")[VERDICTS[found.verdict]],
-        _matches(asked, task, fits, found),
+        _matches(request, task, fits, found),
         _further(found),
-        h.details(id="others")[h.summary[f"The nearest beside: {len(others)}"], _matches(asked, task, others, found)]
+        h.details(id="others")[h.summary[f"The nearest beside: {len(others)}"], _matches(request, task, others, found)]
         if others
         else None,
         h.details(id="stages")[h.summary["How the search came to it"], h.ol[stages]],
-        h.details(id="correct")[h.summary["This should have been another one"], _correction(asked, task, found)],
-        _learned(site, found),
+        h.details(id="correct")[h.summary["This should have been another one"], _correction(request, task, found)],
+        _draw_learned(site, found),
     ]
 
 
-def _matches(asked: PageRequest, task: str, matches: "Sequence[Match]", found: FoundSkills) -> Node:
-    return h.ul(".rows")[[_match(asked, task, one, found) for one in matches]] if matches else None
+def _matches(request: PageRequest, task: str, matches: "Sequence[Match]", found: FoundSkills) -> Node:
+    return h.ul(".rows")[[_match(request, task, match, found) for match in matches]] if matches else None
 
 
-def _match(asked: PageRequest, task: str, one: "Match", found: FoundSkills) -> Node:
+def _match(request: PageRequest, task: str, match: "Match", found: FoundSkills) -> Node:
     best = _best(found)
-    fields = {"task": task, "right": one.ref, "wrong": best if best != one.ref else ""}
-    button = h.button(type="submit", aria_label=f"This is right: {one.ref}")["This is right"]
-    sure = found.verdict is Verdict.SURE and one.ref == best
+    fields = {"task": task, "right": match.ref, "wrong": best if best != match.ref else ""}
+    button = h.button(type="submit", aria_label=f"This is right: {match.ref}")["This is right"]
+    sure = found.verdict is Verdict.SURE and match.ref == best
     return h.li[
         h.div(".grow")[
-            resource_link(one.ref, f"{one.ref}@{one.version}"),
+            resource_link(match.ref, f"{match.ref}@{match.version}"),
             " ",
-            author_tag(one.author, one.by),
-            h.div[one_line(one.description, 240)],
-            h.div(".none")[f"{one.stage}: ", make_visible(one.why)],
+            author_tag(match.author, match.by),
+            h.div[one_line(match.description, 240)],
+            h.div(".none")[f"{match.stage}: ", make_visible(match.why)],
         ],
-        h.span(".number")[f"{one.confidence:.2f} ", tag("sure", "good") if sure else None],
-        form(asked.session.csrf, action_path("learned"), button, fields=fields, **swapping()),
+        h.span(".number")[f"{match.confidence:.2f} ", tag("sure", "good") if sure else None],
+        form(request.session.csrf, action_path("learned"), button, fields=fields, **swapping()),
     ]
 
 
@@ -95,11 +95,11 @@ def _best(found: FoundSkills) -> str:
 def _further(found: FoundSkills) -> Node:
     if found.verdict is not Verdict.CHOOSE or not found.further:
         return None
-    choices = [h.li[resource_link(one.ref)] for one in found.further]
+    choices = [h.li[resource_link(choice.ref)] for choice in found.further]
     return h.section[h.h2["What else an agent may choose"], h.ul[choices]]
 
 
-def _correction(asked: PageRequest, task: str, found: FoundSkills) -> Node:
+def _correction(request: PageRequest, task: str, found: FoundSkills) -> Node:
     best = _best(found)
     return h.section[
         h.p(".none")[
@@ -109,7 +109,7 @@ def _correction(asked: PageRequest, task: str, found: FoundSkills) -> Node:
             )
         ],
         form(
-            asked.session.csrf,
+            request.session.csrf,
             action_path("learned"),
             h.label["Resource ", h.input(type="text", name="right", required=True, placeholder="skill:pdf")],
             h.button(type="submit")["Store the correction"],
@@ -120,21 +120,27 @@ def _correction(asked: PageRequest, task: str, found: FoundSkills) -> Node:
     ]
 
 
-def _learned(site: Site, found: FoundSkills) -> Node:
-    refs = [Ref.parse(one.ref) for one in found.matches[:3]]
-    tasks = [one for ref in refs for one in list_learned(site.library, site.caller, ref)]
+def _draw_learned(site: Site, found: FoundSkills) -> Node:
+    refs = [Ref.parse(match.ref) for match in found.matches[:3]]
+    tasks = [learned for ref in refs for learned in list_learned(site.library, site.caller, ref)]
     rows = [
-        h.li[resource_link(one.ref), ": ", "not " if one.against else "", make_visible(one.task), f" ({one.source})"]
-        for one in [task for task in tasks if task.task][:12]
+        h.li[
+            resource_link(learned.ref),
+            ": ",
+            "not " if learned.against else "",
+            make_visible(learned.task),
+            f" ({learned.source})",
+        ]
+        for learned in [task for task in tasks if task.task][:12]
     ]
     return h.details[h.summary["Learned tasks of the first matches"], h.ul[rows]] if rows else None
 
 
-def _correct(site: Site, asked: PageRequest) -> str:
-    task, right, wrong = asked.get("task")[:MAX_TASK], Ref.parse(asked.get("right")), asked.get("wrong")
+def _correct(site: Site, request: PageRequest) -> str:
+    task, right, wrong = request.get("task")[:MAX_TASK], Ref.parse(request.get("right")), request.get("wrong")
     against = Ref.parse(wrong) if wrong and Ref.parse(wrong) != right else None
     correct_task(site.library, site.caller, task, right, against)
-    return f"/search?task={quoted(task)}&kind={right.kind}"
+    return f"/search?task={quote_part(task)}&kind={right.kind}"
 
 
 VIEWS = (PageView("/search", _search),)

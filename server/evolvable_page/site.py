@@ -108,7 +108,7 @@ class PageRequest:
             raise InvalidArgument(f"{name} is no number.", "Follow a link of the page.")
         return int(text)
 
-    def needed(self, name: str) -> int:
+    def require_number(self, name: str) -> int:
         """Return a field that is a number. Raise InvalidArgument."""
         found = self.number(name)
         if found is None:
@@ -207,20 +207,27 @@ class Site:
         scopes = dict.fromkeys((*own.scopes, *(folder.scope for folder in self.library.folders())))
         own = replace(own, address=session.address if session is not None else "")
         if session is not None and session.signed is not None:
-            who = session.signed.identity
+            identity = session.signed.identity
             # The actor too: a service runs for nobody, and its own caller is no person.
-            own = replace(own, actor=Actor.HUMAN, principal=who.principal, via=who.via, session=who.via, signer=None)
+            own = replace(
+                own,
+                actor=Actor.HUMAN,
+                principal=identity.principal,
+                via=identity.via,
+                session=identity.via,
+                signer=None,
+            )
         return replace(own, scopes=tuple(scopes))
 
     @property
-    def locked(self) -> bool:
+    def is_locked(self) -> bool:
         """Whether decisions need the passphrase."""
         return self.library.lock is not None
 
     @property
     def passphrase_label(self) -> str:
         """The question for the passphrase that decisions need, '' where approvals are not locked."""
-        if not self.locked:
+        if not self.is_locked:
             return ""
         session = _SESSION.get()
         own = session is not None and session.signed is not None
@@ -236,7 +243,7 @@ class Site:
         # would not count.
         if lock_of(read_library_config(self.library.store.home)) != self.library.lock:
             raise Refused("The approvals lock was changed since this page was opened.", "Run `evolvable ui` again.")
-        if self.locked and not request.get("passphrase"):
+        if self.is_locked and not request.get("passphrase"):
             raise Refused("Approvals are locked, and the passphrase is missing.", "Go back and type the passphrase.")
         return self.signing(request)
 
@@ -245,7 +252,7 @@ class Site:
         signed, passphrase = request.session.signed, request.get("passphrase")
         if signed is None:
             return replace(self.caller, signer=self.services.signer(passphrase))
-        if not self.locked or not passphrase:
+        if not self.is_locked or not passphrase:
             return self.caller
         if not (key := self.listed_key(signed.identity.via)):
             hint = "Make one by the link `Your signing key`, and have the person who serves this page list it."
@@ -288,7 +295,7 @@ class Site:
         caller, backend = self.caller, self.library.store.backend
         # Read before the value: a commit in between makes the key older than the value, and never younger.
         minute = time.time() // 60 if is_dated else 0
-        key = (self.commits(), backend.trusted_folders(), minute, self.locked, caller.scopes)
+        key = (self.commits(), backend.trusted_folders(), minute, self.is_locked, caller.scopes)
         place = f"{name} {caller.via}"
         found = self._kept.get(place)
         if found is None or found[0] != key:
@@ -310,7 +317,7 @@ class Site:
             self.files,
             self.waiting(),
             session.csrf,
-            self.locked,
+            self.is_locked,
             signed,
             self.left_out,
             self.added,
@@ -323,47 +330,47 @@ class Site:
         """Return the routes of these views and actions, of the files of the page, and of the end of a session."""
         return [
             Route("/static/{name}", self._file, methods=["GET"]),
-            Route(END_PATH, self._posting(self._end), methods=["POST"]),
+            Route(END_PATH, self._form_endpoint(self._end), methods=["POST"]),
             # For a reload of the page that a refused form led to.
             Route("/do/{verb}", lambda _: RedirectResponse("/inbox", 303), methods=["GET"]),
-            *(Route(one.path, self._viewing(one.view), methods=["GET"]) for one in views),
-            *(self.form_route(one.path, one.run, one.verb) for one in actions),
+            *(Route(view.path, self._view_endpoint(view.view), methods=["GET"]) for view in views),
+            *(self.form_route(action.path, action.run, action.verb) for action in actions),
         ]
 
     def form_route(self, path: str, run: Action, verb: str = "") -> Route:
         """Return the route of a form. verb: whose permission it needs, '' where `run` looks at it."""
-        return Route(path, self._posting(self._acting(run, verb)), methods=["POST"])
+        return Route(path, self._form_endpoint(self._make_action(run, verb)), methods=["POST"])
 
     async def _file(self, request: Request) -> Response:
         name = request.path_params["name"]
         if name not in self._content:
             return PlainTextResponse("There is no such file.\n", 404)
-        kept = {"cache-control": "private, max-age=31536000, immutable"}
-        return Response(self._content[name], media_type=_FILES[name], headers=kept)
+        headers = {"cache-control": "private, max-age=31536000, immutable"}
+        return Response(self._content[name], media_type=_FILES[name], headers=headers)
 
-    def _viewing(self, view: View) -> Callable[[Request], Awaitable[Response]]:
+    def _view_endpoint(self, view: View) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             # page.js sends this header when it reads a live part again.
             by_itself = "evolvable-live" in request.headers
             session = request.scope["page_session"]
-            asked = PageRequest(request.path_params, _fields(request.url.query), session, by_itself)
-            return await to_thread.run_sync(self._shown, view, asked)
+            page_request = PageRequest(request.path_params, _fields(request.url.query), session, by_itself)
+            return await to_thread.run_sync(self._answer_view, view, page_request)
 
         return answer
 
-    def _shown(self, view: View, asked: PageRequest) -> Response:
-        _SESSION.set(asked.session)
+    def _answer_view(self, view: View, request: PageRequest) -> Response:
+        _SESSION.set(request.session)
         try:
             _CALLER.set(self._read_caller())
-            body = view(self, asked)
-            return RedirectResponse(body, 303) if isinstance(body, str) else self.draw(body, asked.session)
+            body = view(self, request)
+            return RedirectResponse(body, 303) if isinstance(body, str) else self.draw(body, request.session)
         except EvolvableError as error:
-            return self._failed(_failure(error), asked.session)
+            return self._draw_failure(_error_page(error), request.session)
         except Exception:
             log.exception("a page failed")
-            return self._failed(BROKEN_PAGE, asked.session)
+            return self._draw_failure(BROKEN_PAGE, request.session)
 
-    def _failed(self, body: PageBody, session: PageSession) -> Response:
+    def _draw_failure(self, body: PageBody, session: PageSession) -> Response:
         """Return a page about a failure; as text alone where the frame cannot be drawn either."""
         try:
             return self.draw(body, session)
@@ -371,54 +378,56 @@ class Site:
             log.exception("the page about a failure failed")
             return PlainTextResponse("The library cannot be read. `evolvable doctor` says more.\n", 500)
 
-    def _posting(self, answer: Callable[[PageRequest], Response]) -> Callable[[Request], Awaitable[Response]]:
+    def _form_endpoint(self, answer: Callable[[PageRequest], Response]) -> Callable[[Request], Awaitable[Response]]:
         """Return the endpoint of a form: it compares the form's token before anything else is read of it."""
 
-        async def posted(request: Request) -> Response:
+        async def answer_post(request: Request) -> Response:
             session: PageSession = request.scope["page_session"]
             try:
                 fields = _fields((await request.body()).decode("utf-8", "replace"))
             except BodyTooLong:
                 return PlainTextResponse("This form is too long.\n", 413)
-            asked = PageRequest(request.path_params, fields, session)
+            page_request = PageRequest(request.path_params, fields, session)
             # Before the permission and the action: a form of another site must learn nothing and do nothing.
-            if not _same(asked.get("csrf"), session.csrf):
+            if not _is_equal(page_request.get("csrf"), session.csrf):
                 return PlainTextResponse("This form is not of this session. Reload the page.\n", 403)
             # A session that reads may end itself, so that a browser can be signed out anywhere.
             if not session.decides and request.url.path != END_PATH:
-                return await to_thread.run_sync(self._refused, _failure(Refused(MAY_READ, HOW_TO_DECIDE)), session)
-            return await to_thread.run_sync(answer, asked)
+                return await to_thread.run_sync(
+                    self._draw_refusal, _error_page(Refused(MAY_READ, HOW_TO_DECIDE)), session
+                )
+            return await to_thread.run_sync(answer, page_request)
 
-        return posted
+        return answer_post
 
-    def _refused(self, body: PageBody, session: PageSession) -> Response:
-        answer = self._failed(body, session)
+    def _draw_refusal(self, body: PageBody, session: PageSession) -> Response:
+        answer = self._draw_failure(body, session)
         answer.headers["hx-push-url"] = "false"  # the address of a form shows nothing
         return answer
 
-    def _acting(self, run: Action, verb: str) -> Callable[[PageRequest], Response]:
-        def acted(asked: PageRequest) -> Response:
-            _SESSION.set(asked.session)
+    def _make_action(self, run: Action, verb: str) -> Callable[[PageRequest], Response]:
+        def run_action(request: PageRequest) -> Response:
+            _SESSION.set(request.session)
             try:
                 if verb:
-                    _check_permission(asked.session, verb)
-                address = asked.session.answer_once(_form_hash(asked), lambda: run(self, asked))
+                    _check_permission(request.session, verb)
+                address = request.session.answer_once(_form_hash(request), lambda: run(self, request))
             except FormAgain as again:
-                return self._refused(again.body, asked.session)
+                return self._draw_refusal(again.body, request.session)
             except EvolvableError as error:
-                return self._refused(_failure(error), asked.session)
+                return self._draw_refusal(_error_page(error), request.session)
             except Exception:
                 log.exception("an action failed")
-                return self._refused(BROKEN_ACTION, asked.session)
+                return self._draw_refusal(BROKEN_ACTION, request.session)
             # Only after an action that succeeded: it wakes the open pages and what follows the library.
             self.services.changed()
             return RedirectResponse(address, 303)
 
-        return acted
+        return run_action
 
-    def _end(self, asked: PageRequest) -> Response:
-        self.access.end(asked.session)
-        if asked.session.signed is not None:
+    def _end(self, request: PageRequest) -> Response:
+        self.access.end(request.session)
+        if request.session.signed is not None:
             return PlainTextResponse("You are signed out here. Your session at the provider goes on.\n")
         return PlainTextResponse("This browser is signed out. Press Enter where `evolvable ui` runs for a new link.\n")
 
@@ -448,15 +457,15 @@ def _fields(text: str) -> dict[str, list[str]]:
         return {}
 
 
-def _form_hash(asked: PageRequest) -> str:
+def _form_hash(request: PageRequest) -> str:
     """Return the hash of all fields of a form, '' for one without the field that differs in every form."""
-    fields = repr(sorted(asked.fields.items()))
-    return sha256(fields.encode("utf-8", "replace")).hexdigest() if asked.get("once") else ""
+    fields = repr(sorted(request.fields.items()))
+    return sha256(fields.encode("utf-8", "replace")).hexdigest() if request.get("once") else ""
 
 
-def _same(one: str, other: str) -> bool:
+def _is_equal(sent: str, other: str) -> bool:
     # Compared by hash, so that the time of the comparison says nothing of the token.
-    return sha256(one.encode("utf-8", "replace")).digest() == sha256(other.encode("utf-8")).digest()
+    return sha256(sent.encode("utf-8", "replace")).digest() == sha256(other.encode("utf-8")).digest()
 
 
 # The first match counts, so a subclass stands before its base.
@@ -468,7 +477,7 @@ _STATUS: Sequence[tuple[type[EvolvableError], int]] = (
 )
 
 
-def _failure(error: EvolvableError) -> PageBody:
+def _error_page(error: EvolvableError) -> PageBody:
     """Return the page that says what went wrong and what to do."""
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 400)
     problems = error.problems if isinstance(error, InvalidResource) else ()
@@ -486,7 +495,7 @@ def _failure(error: EvolvableError) -> PageBody:
     )
 
 
-def _broken(what: str, hint: str) -> PageBody:
+def _defect_page(what: str, hint: str) -> PageBody:
     text = f"{what} This is a defect of Evolvable; the terminal where `evolvable ui` runs shows it."
     main = [h.h1["Something broke"], h.p(".warning", role="alert")[text], h.p[hint], _HOME]
     return PageBody("Something broke", main, status=500)
@@ -494,5 +503,7 @@ def _broken(what: str, hint: str) -> PageBody:
 
 _HOME = h.p[h.a(href="/inbox", id="next")["To the inbox"]]
 
-BROKEN_PAGE = _broken("This page could not be made.", "Nothing was changed.")
-BROKEN_ACTION = _broken("The action ended in the middle.", "Look at Operations: what is not listed there was not done.")
+BROKEN_PAGE = _defect_page("This page could not be made.", "Nothing was changed.")
+BROKEN_ACTION = _defect_page(
+    "The action ended in the middle.", "Look at Operations: what is not listed there was not done."
+)

@@ -50,14 +50,14 @@ def make_visible(text: str) -> str:
 _LINE_END = re.compile("\r\n|\r|\n")
 
 
-def restore_line_ends(sent: str, shown: str) -> str:
+def restore_line_ends(sent: str, original: str) -> str:
     """Return a text that was edited in a form with the line ends of the one that the form showed.
 
     A browser sends CR LF for every line end. The lines before and after the edited ones have the ends that they had,
     those between have the end that most lines had. Takes time in proportion to the texts.
     """
-    old, new = _LINE_END.split(shown), _LINE_END.split(sent)
-    had = _LINE_END.findall(shown)
+    old, new = _LINE_END.split(original), _LINE_END.split(sent)
+    had = _LINE_END.findall(original)
     ends = [max(sorted(set(had)), key=had.count, default="\n")] * (len(new) - 1)
     head = _count_equal(zip(old, new, strict=False))
     tail = min(_count_equal(zip(reversed(old), reversed(new), strict=False)), len(old) - head, len(new) - head)
@@ -90,11 +90,11 @@ def render_markdown(text: str, place: Place) -> tuple[Markup, str]:
 
     A link shows the host that it leads to. An image is not loaded: its text and its host are shown.
     """
-    shown = make_visible(text)
-    end = len(shown)
+    visible = make_visible(text)
+    end = len(visible)
     if end > MAX_MARKDOWN:
-        end = shown.rfind("\n", 0, MAX_MARKDOWN) + 1 or MAX_MARKDOWN  # no line is cut, unless it is all there is
-    return Markup(_parser().render(shown[:end], {"place": place})), shown[end:]
+        end = visible.rfind("\n", 0, MAX_MARKDOWN) + 1 or MAX_MARKDOWN  # no line is cut, unless it is all there is
+    return Markup(_parser().render(visible[:end], {"place": place})), visible[end:]
 
 
 @cache
@@ -155,6 +155,6 @@ def host_of(address: str) -> str:
         return "unreadable host"
 
 
-def quoted(text: str) -> str:
+def quote_part(text: str) -> str:
     """Return a text as one part of an address."""
     return quote(text, safe="")

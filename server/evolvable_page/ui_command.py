@@ -77,7 +77,7 @@ def ui_command(
         # A daemon: it waits in a read of the terminal, which nothing else can end.
         threading.Thread(target=_print_links, args=(state, server), name="evolvable-links", daemon=True).start()
         with contextlib.ExitStack() as files, paused_progress(), contextlib.suppress(KeyboardInterrupt):
-            server.serve(lambda: _ready(state, server, files if opening else None))
+            server.serve(lambda: _announce(state, server, files if opening else None))
 
 
 def _forget(home: Path) -> None:
@@ -88,7 +88,7 @@ def _forget(home: Path) -> None:
     remark("A page that is open now answers nobody any more: end it with Ctrl-C.")
 
 
-def _ready(state: CommandContext, server: PageServer, files: contextlib.ExitStack | None) -> None:
+def _announce(state: CommandContext, server: PageServer, files: contextlib.ExitStack | None) -> None:
     """Print a link. files: has the browser opened, and removes at its end what the browser reads for that."""
     _print_link(state, server)
     if files is not None:

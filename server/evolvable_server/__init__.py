@@ -27,7 +27,15 @@ if TYPE_CHECKING:
     from evolvable_server.config_edits import check_account_file, edit_config, set_trusted
     from evolvable_server.config_file import check_owner
     from evolvable_server.environment import CONFIG, HOME, PROJECTS, REVIEWING
-    from evolvable_server.grants import SCOPE, Grant, Permission, SignIn, granted, listen_address, narrowed
+    from evolvable_server.grants import (
+        SCOPE,
+        Grant,
+        Permission,
+        SignIn,
+        grant_permissions,
+        listen_address,
+        narrow_permissions,
+    )
     from evolvable_server.model_setup import (
         Redaction,
         commands_of_role,
@@ -58,7 +66,7 @@ else:
             "config_edits": "check_account_file edit_config set_trusted",
             "config_file": "check_owner",
             "environment": "CONFIG HOME PROJECTS REVIEWING",
-            "grants": "Grant Permission SCOPE SignIn granted listen_address narrowed",
+            "grants": "Grant Permission SCOPE SignIn grant_permissions listen_address narrow_permissions",
             "model_setup": "Redaction commands_of_role named_commands named_models proposer_settings",
             "person_config": "NamedRemote PersonConfig account_home read_person_config registered_homes",
             "process_memory": "tuned_memory",
@@ -89,7 +97,7 @@ __all__ = [
     "commands_of_role",
     "edit_config",
     "file_status",
-    "granted",
+    "grant_permissions",
     "is_person",
     "library_names",
     "listen_address",
@@ -97,7 +105,7 @@ __all__ = [
     "model_environment",
     "named_commands",
     "named_models",
-    "narrowed",
+    "narrow_permissions",
     "open_address",
     "own_path",
     "proposer_settings",

@@ -81,7 +81,7 @@ class ListedFolders:
         self._look()
         return self._folders
 
-    def followed(self) -> frozenset[str]:
+    def list_followed(self) -> frozenset[str]:
         """Return those where the scan alone decides on what a pull brings."""
         self._look()
         return self._followed
@@ -109,11 +109,11 @@ def assign_trusted_folders(library: Library, list_folder: Callable[[Path, Path],
     # Where approvals are locked, a change to the list of folders needs the person's signature.
     if library.store.read_only or library.lock is not None:
         return []
-    vouching = library.store.backend.attestations
-    left = {one.resource for one in vouching.unlisted() if one.folder is None}
-    if not left:
+    attestations = library.store.backend.attestations
+    unassigned = {attestation.resource for attestation in attestations.list_unlisted() if attestation.folder is None}
+    if not unassigned:
         return []
-    found, added = _folders_of(library, left), list[Path]()
+    found, added = _folders_of(library, unassigned), list[Path]()
     for folder, resources in found.items():
         if str(folder) not in (library.store.backend.trusted_folders() or ()):
             # Only the account's usual home adds to its list. A second file belongs to one library, not to the account.
@@ -121,9 +121,9 @@ def assign_trusted_folders(library: Library, list_folder: Callable[[Path, Path],
                 continue
             list_folder(folder, library.store.home.resolve())
             added.append(folder)
-        vouching.keep_folder(resources, str(folder))
+        attestations.keep_folder(resources, str(folder))
     # '' in place of None: the next start does not search again, and doctor names these resources.
-    vouching.keep_folder(left - {resource for resources in found.values() for resource in resources}, "")
+    attestations.keep_folder(unassigned - {resource for resources in found.values() for resource in resources}, "")
     if not added:
         return []
     return [f"{', '.join(map(str, added))}: you trusted it before, and it is now listed in {config_path()}."]
@@ -131,13 +131,13 @@ def assign_trusted_folders(library: Library, list_folder: Callable[[Path, Path],
 
 def _folders_of(library: Library, resources: set[int]) -> dict[Path, set[int]]:
     """Return the folders that hold these resources: the listed one, else the watched one."""
-    listed = [Path(one) for one in sorted(library.store.backend.trusted_folders() or ())]
+    listed_folders = [Path(path) for path in sorted(library.store.backend.trusted_folders() or ())]
     found: dict[Path, set[int]] = defaultdict(set)
     for folder in library.folders():
         for directory, binding in library.working_copies.bindings.of_folder(folder).items():
             if binding.resource in resources:
                 place = folder.path / directory
-                holds = next((one for one in listed if place.is_relative_to(one)), folder.path)
+                holds = next((path for path in listed_folders if place.is_relative_to(path)), folder.path)
                 found[holds].add(binding.resource)
     return found
 

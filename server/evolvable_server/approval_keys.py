@@ -74,7 +74,7 @@ def key_path() -> Path:
 def create_key(passphrase: str, path: Path | None = None) -> str:
     """Make a key, write its file, and return the public key. Raise Refused when there is a key already."""
     path = path or key_path()
-    made, fields = make_key(passphrase)
+    signing_key, fields = make_key(passphrase)
     # A new folder is closed to other accounts; one that is there keeps its mode.
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
@@ -87,7 +87,7 @@ def create_key(passphrase: str, path: Path | None = None) -> str:
         stream.flush()
         # On disk before the configuration names the public key: a power cut must not leave a lock without its key.
         os.fsync(stream.fileno())
-    return made.key
+    return signing_key.key
 
 
 def _read(path: Path) -> Any:

@@ -82,7 +82,7 @@ def review_news(config: Config, library: Library) -> str:
     queued = [entry for entry in waiting_sessions(config.home) if switch.covers(entry.cwd)]
     failed = sum(entry.tries >= TRIES for entry in queued)
     nobody = sum(not reviewer_name(config, entry) for entry in queued)
-    lessons = [one for one in waiting_lessons(library) if not was_declined(config.home, one.proposal_id)]
+    lessons = [lesson for lesson in waiting_lessons(library) if not was_declined(config.home, lesson.proposal_id)]
     parts = [lessons_line(lessons)]
     parts += [f"{count(failed, 'review')} failed (evolvable learn review auto)"] * bool(failed)
     parts += [f'{count(nobody, "session")} to review: say "Review the last session"'] * bool(nobody)

@@ -60,10 +60,10 @@ class AutoReviews:
         """Review until no session is due or the due ones have to wait; return the result of each session."""
         done = list[Reviewed]()
         while due_sessions(self._config):
-            made = list(work_queue(self._library, self._caller, None, self._config.home, choose=self._choose))
-            done += made
+            results = list(work_queue(self._library, self._caller, None, self._config.home, choose=self._choose))
+            done += results
             # `waits` means that the budget or the model allows no review now: another round would loop without an end.
-            if not made or any(one.state == "waits" for one in made):
+            if not results or any(result.state == "waits" for result in results):
                 break
         if done:
             with contextlib.suppress(EvolvableError):  # the next review looks again
@@ -72,17 +72,17 @@ class AutoReviews:
 
     def _choose(self, entry: QueuedSession) -> tuple[Caller, ReviewSettings] | None:
         """Return who reviews a session and how, None for one that is not due."""
-        who = reviewer_name(self._config, entry)
-        if not who or not is_due(entry, self._switch, datetime.now(UTC)):
+        reviewer = reviewer_name(self._config, entry)
+        if not reviewer or not is_due(entry, self._switch, datetime.now(UTC)):
             return None
         scopes = scopes_seen(self._config, self._library, Path(entry.cwd))
-        return replace(self._caller, project=entry.cwd, scopes=scopes), self._settings(who)
+        return replace(self._caller, project=entry.cwd, scopes=scopes), self._settings(reviewer)
 
-    def _make_settings(self, who: str) -> ReviewSettings:
-        made = self._until.enter_context(review_settings(replace(self._config, review=who)))
+    def _make_settings(self, reviewer: str) -> ReviewSettings:
+        settings = self._until.enter_context(review_settings(replace(self._config, review=reviewer)))
         # Both the configuration and the switch limit the day: of each limit the lower one holds.
-        budget = stricter_budget(made.budget, parse_budget(self._switch.budget, made.budget))
-        return replace(made, budget=budget, auto_refs=frozenset(self._switch.skills))
+        budget = stricter_budget(settings.budget, parse_budget(self._switch.budget, settings.budget))
+        return replace(settings, budget=budget, auto_refs=frozenset(self._switch.skills))
 
 
 @contextlib.contextmanager
@@ -96,8 +96,8 @@ def open_library(config: Config) -> Iterator[Library]:
         level=ApprovalLevel(config.approve),
         lock=approvals_lock(config),
         marks_agents=marks_agents(config),
-        trusted_folders=(listed := ListedFolders(config.home)),
-        followed_folders=listed.followed,
+        trusted_folders=(listed_folders := ListedFolders(config.home)),
+        followed_folders=listed_folders.list_followed,
     ) as library:
         yield library
 
@@ -116,8 +116,8 @@ def main() -> None:
     if hasattr(os, "nice"):
         os.nice(NICE)
     # A client's hook started this process. The client that reviews must not take itself for that client's child.
-    kept = own_environment(os.environ)
-    for name in set(os.environ) - set(kept):
+    environment = own_environment(os.environ)
+    for name in set(os.environ) - set(environment):
         del os.environ[name]
     # Nobody reads this process's output: a failure stays in the queue, and the next start tries again.
     with contextlib.suppress(EvolvableError, OSError):

@@ -45,7 +45,7 @@ class AutoSwitch:
         # `realpath` raises ValueError for a null byte, which the payload of a hook may hold.
         real = os.path.realpath(folder) if folder and "\0" not in folder else ""
         # The root folder ends with a separator already.
-        return any(real == one or real.startswith(one.rstrip(os.sep) + os.sep) for one in self.projects)
+        return any(real == project or real.startswith(project.rstrip(os.sep) + os.sep) for project in self.projects)
 
 
 def read_switch(home: "str | os.PathLike[str]") -> AutoSwitch:
@@ -63,9 +63,11 @@ def read_switch(home: "str | os.PathLike[str]") -> AutoSwitch:
     if not isinstance(found, dict):
         return AutoSwitch()
     budget = found.get("budget")
-    named = (found.get("projects"), found.get("skills"))
+    lists = (found.get("projects"), found.get("skills"))
     # A person may edit the file: entries that are no text are left out.
-    projects, skills = ([one for one in of if isinstance(one, str)] if isinstance(of, list) else [] for of in named)
+    projects, skills = (
+        [entry for entry in entries if isinstance(entry, str)] if isinstance(entries, list) else [] for entries in lists
+    )
     return AutoSwitch(projects, skills, budget if isinstance(budget, str) else BUDGET)
 
 
@@ -80,8 +82,8 @@ def write_switch(home: "str | os.PathLike[str]", switch: AutoSwitch) -> None:
         place.unlink(missing_ok=True)
         return
     place.parent.mkdir(mode=0o700, exist_ok=True)
-    kept = {"projects": switch.projects, "skills": switch.skills, "budget": switch.budget}
-    write_private(place, json.dumps(kept, indent=2) + "\n")
+    fields = {"projects": switch.projects, "skills": switch.skills, "budget": switch.budget}
+    write_private(place, json.dumps(fields, indent=2) + "\n")
 
 
 def was_declined(home: "str | os.PathLike[str]", lesson: int) -> bool:

@@ -53,8 +53,8 @@ def read_client_homes(config: Config, *, unasked: bool = False) -> ClientHomes:
     found, remarks = dict[str, Path](), list[str]()
     for client, variable in VARIABLES.items():
         usual = config.person.clients.get(client) or user / f".{client}"
-        named = os.environ.get(variable)
-        place = Path(named).expanduser().absolute() if named else usual
+        value = os.environ.get(variable)
+        place = Path(value).expanduser().absolute() if value else usual
         tree = work_tree(Path(os.path.realpath(place))) if place != usual else None
         if place != usual and not person:
             remarks.append(f"{variable} does not count without a person at a terminal; {usual} is looked at.")
@@ -72,7 +72,7 @@ def own_folders(homes: ClientHomes) -> list[ClientFolder]:
     # A variable may move a client's folder out of the home folder.
     moved = {homes.user / ".claude": homes.claude, homes.user / ".codex": homes.codex}
     moved[homes.user / ".opencode"] = homes.user / ".config/opencode"  # the other is that of its projects
-    skills = [moved.get(one.parent, one.parent) / one.name for one in skill_folders(homes.user)]
+    skills = [moved.get(path.parent, path.parent) / path.name for path in skill_folders(homes.user)]
     return [*map(ClientFolder, skills), ClientFolder(homes.claude / COMMANDS, kind=Kind.PROMPT)]
 
 
@@ -87,13 +87,17 @@ def client_folders(homes: ClientHomes, project: Path) -> list[ClientFolder]:
     """
     own = own_folders(homes)
     plugins = dict.fromkeys(path for home in (homes.claude, homes.codex) for path in plugin_skills(home))
-    known = {one.path for one in own}
+    own_paths = {folder.path for folder in own}
     # In a home folder that is a project itself, these are the user's own.
-    theirs = [one for one in project_folders(homes.user, project) if one.path not in known and one.path.is_dir()]
+    theirs = [
+        folder
+        for folder in project_folders(homes.user, project)
+        if folder.path not in own_paths and folder.path.is_dir()
+    ]
     return [
-        *(one for one in own if one.path.is_dir()),
+        *(folder for folder in own if folder.path.is_dir()),
         *(ClientFolder(path, is_plugin=True) for path in plugins),
-        *(one for one in theirs if link_out_of_repository(one.path) is None),
+        *(folder for folder in theirs if link_out_of_repository(folder.path) is None),
     ]
 
 
@@ -101,9 +105,9 @@ def project_folders(home: Path, directory: Path) -> list[ClientFolder]:
     """Return where the clients have folders in the projects of a directory, the nearest first, there or not."""
     around = surroundings_of(directory, Path(os.path.realpath(home)))
     found = [_of_project(place) for place in around.places]
-    there = [folders for folders in found if any(os.path.lexists(one.path) for one in folders)]
+    existing = [folders for folders in found if any(os.path.lexists(folder.path) for folder in folders)]
     # Outside of a git work tree, the nearest project alone counts.
-    return [one for folders in (there if around.nested else there[:1]) for one in folders]
+    return [folder for folders in (existing if around.nested else existing[:1]) for folder in folders]
 
 
 def _of_project(place: Path) -> Sequence[ClientFolder]:

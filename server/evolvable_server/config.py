@@ -23,7 +23,7 @@ from evolvable_server.environment import (
     postgres_addresses,
     reviews_on,
 )
-from evolvable_server.person_config import LEVELS, PersonConfig, read_person_config, stricter
+from evolvable_server.person_config import LEVELS, PersonConfig, read_person_config, stricter_level
 from evolvable_server.second_config import read_library_config
 from evolvable_store import ADDRESS_FILE, Actor, Identity, Principal
 from evolvable_store.errors import InvalidArgument, InvalidRef
@@ -185,7 +185,7 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
         api_key=env.get("ANTHROPIC_API_KEY") or None,
         api_url=person.models.get("anthropic"),
         hooks=hooks_on(env),
-        approve=stricter(person.approve, _approve(env.get(APPROVE))),
+        approve=stricter_level(person.approve, _approve(env.get(APPROVE))),
         review=_who_answers(person, "reviewer", "handoff") if reviews_on(env) else "off",
         review_policy=env.get(REVIEW_POLICY) or "",
         review_budget=env.get(REVIEW_BUDGET) or "",
@@ -193,7 +193,9 @@ def read_config(environment: Mapping[str, str] | None = None, home: Path | None 
         tool_prefix=tool_prefix_of(env.get(TOOL_PREFIX)),
         person=person,
         key_variables={
-            one.key_env: env[one.key_env] for one in person.endpoints.values() if one.key_env and env.get(one.key_env)
+            endpoint.key_env: env[endpoint.key_env]
+            for endpoint in person.endpoints.values()
+            if endpoint.key_env and env.get(endpoint.key_env)
         },
     )
 
@@ -222,11 +224,11 @@ def names_address(variable: str) -> bool:
 def model_environment(config: Config, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for a child that may ask a model: the addresses in it are those that the person's
     configuration names, and no others."""
-    kept = {name: value for name, value in environment.items() if not names_address(name)}
+    without_addresses = {name: value for name, value in environment.items() if not names_address(name)}
     models = config.person.models
     own = {f"{name.upper()}{_ADDRESS}": models[name] for name in ADDRESSED if name in models}
     proxy = models.get("proxy")
-    return kept | own | (dict.fromkeys(PROXIES, proxy) if proxy else {})
+    return without_addresses | own | (dict.fromkeys(PROXIES, proxy) if proxy else {})
 
 
 def library_home(home: Path | None, environment: Mapping[str, str] | None = None) -> Path:
@@ -255,7 +257,7 @@ def library_names(home: Path) -> tuple[str, ...]:
     return folder, address.project, address.name
 
 
-def thinking_environment(config: Config) -> dict[str, str]:
+def model_command_environment(config: Config) -> dict[str, str]:
     """Return the environment of a reviewer's or judge's command: ours, marked so that its hooks do nothing, with
     the addresses of models that the person's configuration names."""
     return {**model_environment(config, os.environ), REVIEWING: "1"}
@@ -375,12 +377,12 @@ def _approve(text: str | None) -> str:
 
 def toolsets_of(text: str | None) -> tuple[str, ...]:
     """Return the groups of tools that a text names, with commas between them. Raise InvalidArgument."""
-    named = tuple(dict.fromkeys(name.strip().lower() for name in (text or "").split(",") if name.strip()))
-    unknown = [name for name in named if name not in (*GROUPS, SMALL, *OFF)]
+    names = tuple(dict.fromkeys(name.strip().lower() for name in (text or "").split(",") if name.strip()))
+    unknown = [name for name in names if name not in (*GROUPS, SMALL, *OFF)]
     if unknown:
         hint = f"There is {', '.join((*GROUPS, SMALL))}."
         raise InvalidArgument(f"{ascii(unknown[0][:40])} is no group of tools ({TOOLSETS}).", hint)
-    return tuple(name for name in named if name in (*GROUPS, SMALL))
+    return tuple(name for name in names if name in (*GROUPS, SMALL))
 
 
 def tool_prefix_of(text: str | None) -> str:

@@ -45,7 +45,7 @@ def edit_config(change: Callable[[TOMLDocument], None], home: Path, signer: Sign
     """
     path = edited_path(home)
     # From the reading to the writing: of two changes at once none is lost.
-    with _locked(path):
+    with _lock_file(path):
         try:
             document = tomlkit.parse(read_config_text(path) or "")
         except TOMLKitError as error:
@@ -78,7 +78,7 @@ def edited_path(home: Path) -> Path:
         person = read_library_config(home)
         if person.ignored:
             hint = "Unset EVOLVABLE_CONFIG to change the account's configuration. Nothing was changed."
-            raise Refused(f"{person.edited.path} names nothing for {home}: {person.ignored}.", hint)
+            raise Refused(f"{person.editable.path} names nothing for {home}: {person.ignored}.", hint)
     path = second_path() or config_path()
     if path is None:
         raise Refused("This account has no home directory, so it has no configuration.", "Use an account that has one.")
@@ -93,7 +93,7 @@ def check_account_file(what: str) -> None:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _lock_file(path: Path) -> Iterator[None]:
     # Only the account's folder is made private; a second file lies where the person put it.
     _own_folder(path.parent, private=path == config_path())
     try:
@@ -116,7 +116,7 @@ def _own_folder(folder: Path, *, private: bool) -> None:
 
 
 def set_trusted(
-    folder: Path, home: Path, signer: Signer | None = None, *, wanted: bool = True, follow: bool = False
+    folder: Path, home: Path, signer: Signer | None = None, *, is_trusted: bool = True, follow: bool = False
 ) -> None:
     """Add a folder to those that the person trusts in the library of `home`, or take it out. Raise as `edit_config`.
 
@@ -126,16 +126,18 @@ def set_trusted(
     entry: dict[str, Any] = {"folder": str(folder), "home": str(home)}
 
     def change(document: Any) -> None:
-        known = document.pop("trusted", [])
+        entries = document.pop("trusted", [])
         # Entries for another folder or another library stay.
-        kept = [one for one in known if one.get("folder") != str(folder) or one.get("home", str(home)) != str(home)]
-        if wanted:
-            here = [one for one in known if one not in kept]
-            every = [one for one in here if "home" not in one]
-            own = entry | ({"follow": True} if follow or any(one.get("follow") for one in here) else {})
-            kept = [*kept, *every, *([own] if follow or not every else [])]
-        if kept:
-            document["trusted"] = kept
+        remaining = [
+            item for item in entries if item.get("folder") != str(folder) or item.get("home", str(home)) != str(home)
+        ]
+        if is_trusted:
+            here = [item for item in entries if item not in remaining]
+            every = [item for item in here if "home" not in item]
+            own = entry | ({"follow": True} if follow or any(item.get("follow") for item in here) else {})
+            remaining = [*remaining, *every, *([own] if follow or not every else [])]
+        if remaining:
+            document["trusted"] = remaining
 
     edit_config(change, home, signer)
 
@@ -144,7 +146,7 @@ class NoSuchCommand(NotFound):
     """The person's configuration has no command of this role and name."""
 
 
-def add_command(role: str, one: Command, home: Path, signer: Signer | None = None) -> PersonConfig:
+def add_command(role: str, command: Command, home: Path, signer: Signer | None = None) -> PersonConfig:
     """Name a command, or name another one by this name; return what the file says then.
 
     Raise as `edit_config`; nothing changed then.
@@ -153,8 +155,8 @@ def add_command(role: str, one: Command, home: Path, signer: Signer | None = Non
     def change(document: Any) -> None:
         # Without a header of its own: each entry has one.
         table = document.setdefault(role, tomlkit.table(is_super_table=True))
-        entry = {"command": list(one.argv)} | ({"folder": one.folder} if one.folder else {})
-        table[one.name] = entry | ({"agents": True} if one.agents else {})
+        entry = {"command": list(command.argv)} | ({"folder": command.folder} if command.folder else {})
+        table[command.name] = entry | ({"agents": True} if command.agents else {})
 
     return edit_config(change, home, signer)
 
@@ -165,8 +167,8 @@ def remove_command(role: str, name: str, home: Path, signer: Signer | None = Non
     def change(document: Any) -> None:
         table = document.get(role, {})
         if name not in table:
-            known = ", ".join(table) or "none"
-            raise NoSuchCommand(f"No {role.removesuffix('s')} is named {ascii(name[:80])}.", f"Those named: {known}.")
+            names = ", ".join(table) or "none"
+            raise NoSuchCommand(f"No {role.removesuffix('s')} is named {ascii(name[:80])}.", f"Those named: {names}.")
         del table[name]
 
     return edit_config(change, home, signer)
@@ -193,10 +195,10 @@ def remove_model(name: str, home: Path, signer: Signer | None = None) -> PersonC
     def change(document: Any) -> None:
         table = document.get("models", {})
         # Texts in this table are addresses of providers; tables are models.
-        named = [one for one in table if isinstance(table[one], dict)]
-        if name not in named:
-            known = ", ".join(named) or "none"
-            raise NoSuchCommand(f"No model is named {ascii(name[:80])}.", f"Those named: {known}.")
+        model_names = [key for key in table if isinstance(table[key], dict)]
+        if name not in model_names:
+            listing = ", ".join(model_names) or "none"
+            raise NoSuchCommand(f"No model is named {ascii(name[:80])}.", f"Those named: {listing}.")
         for role, names in document.get("roles", {}).items():
             if name in ([names] if isinstance(names, str) else names):
                 hint = f"Name others first: evolvable role model role {role} NAME..."
@@ -226,28 +228,35 @@ _SHARED = ("approvals.key", "approvers", "joined")
 def shared_files(path: Path) -> list[Path]:
     """Return the file of settings at `path` and what belongs to it, as far as it is there."""
     every = (path, path.with_name(f".{path.stem}.lock"), *(path.with_name(name) for name in _SHARED))
-    return [one for one in every if os.path.lexists(one)]
+    return [file for file in every if os.path.lexists(file)]
 
 
 def own_entries(person: PersonConfig, home: Path) -> list[str]:
     """Return, in words, what the file that commands change says of the library in `home` alone."""
     if person.ignored:
         return []
-    said, place = person.edited, os.path.realpath(home)
-    trusted = [f"the trusted folder {one.folder}" for one in said.trusted if _is_of(one.home, place)]
-    remotes = [f"the remote {one.name}" for one in said.remotes if _is_of(one.home, place)]
-    return trusted + remotes + [f"the home {one}" for one in said.homes if _is_of(one, place)]
+    settings, place = person.editable, os.path.realpath(home)
+    trusted = [f"the trusted folder {entry.folder}" for entry in settings.trusted if _is_of(entry.home, place)]
+    remotes = [f"the remote {remote.name}" for remote in settings.remotes if _is_of(remote.home, place)]
+    return (
+        trusted + remotes + [f"the home {listed_home}" for listed_home in settings.homes if _is_of(listed_home, place)]
+    )
 
 
-def shared_entries(said: PersonConfig, home: Path | None = None) -> list[str]:
+def shared_entries(settings: PersonConfig, home: Path | None = None) -> list[str]:
     """Return, in words, what a file of settings names, without what is of the library in `home` alone."""
     place = os.path.realpath(home) if home is not None else ""
-    named = [(role, sorted(said.commands.get(role, {}))) for role in ROLES]
-    named += [("models", sorted([*said.endpoints, *said.models])), ("roles", sorted(said.model_roles))]
-    named += [("remotes", [f"{one.name} of {one.home}" for one in said.remotes if not _is_of(one.home, place)])]
-    named += [("trusted folders", [str(one.folder) for one in said.trusted if not _is_of(one.home, place)])]
-    key = [f"the approvals key {said.lock_key[:16]}"] if said.lock_key else []
-    return [f"{what}: {', '.join(names)}" for what, names in named if names] + key
+    groups = [(role, sorted(settings.commands.get(role, {}))) for role in ROLES]
+    groups += [("models", sorted([*settings.endpoints, *settings.models])), ("roles", sorted(settings.model_roles))]
+    groups += [
+        (
+            "remotes",
+            [f"{remote.name} of {remote.home}" for remote in settings.remotes if not _is_of(remote.home, place)],
+        )
+    ]
+    groups += [("trusted folders", [str(entry.folder) for entry in settings.trusted if not _is_of(entry.home, place)])]
+    key = [f"the approvals key {settings.lock_key[:16]}"] if settings.lock_key else []
+    return [f"{what}: {', '.join(names)}" for what, names in groups if names] + key
 
 
 def _is_of(home: Path | str | None, place: str) -> bool:
@@ -260,10 +269,10 @@ def forget_library(home: Path, signer: Signer | None = None) -> None:
 
     def change(document: Any) -> None:
         for name in ("trusted", "remotes"):
-            known = document.pop(name, [])
-            if kept := [one for one in known if not _is_of(one.get("home"), place)]:
-                document[name] = kept
-        if homes := [one for one in document.pop("homes", []) if not _is_of(one, place)]:
+            entries = document.pop(name, [])
+            if remaining := [entry for entry in entries if not _is_of(entry.get("home"), place)]:
+                document[name] = remaining
+        if homes := [entry for entry in document.pop("homes", []) if not _is_of(entry, place)]:
             document["homes"] = homes
 
     edit_config(change, home, signer)

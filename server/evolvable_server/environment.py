@@ -27,7 +27,7 @@ OFF = ("off", "no", "0", "none", "false")
 NO_ACCOUNT_HOME = "This account has no home directory: HOME is not set, and the account database has no entry for it."
 
 
-def expanded(path: str) -> str:
+def expand_path(path: str) -> str:
     """Return an absolute path. Raise RuntimeError, as pathlib does, for a `~/` that stands for nothing."""
     found = os.path.expanduser(path)
     if path.startswith("~/") and found == path:
@@ -40,16 +40,16 @@ def library_home(environment: Mapping[str, str]) -> str:
 
     For the address of a library in PostgreSQL, the folder that stands for it here, which need not exist.
     """
-    named = environment.get(HOME) or "~/.evolvable"
-    if named.startswith(ADDRESSES):
-        return os.path.join(address_folders(), postgres_addresses().Address.parse(named).key)
-    return expanded(named)
+    value = environment.get(HOME) or "~/.evolvable"
+    if value.startswith(ADDRESSES):
+        return os.path.join(address_folders(), postgres_addresses().Address.parse(value).key)
+    return expand_path(value)
 
 
 def second_config(environment: Mapping[str, str] | None = None) -> str:
     """Return the path of the second file of settings, '' where EVOLVABLE_CONFIG names none."""
-    named = (os.environ if environment is None else environment).get(CONFIG)
-    return expanded(named) if named else ""
+    value = (os.environ if environment is None else environment).get(CONFIG)
+    return expand_path(value) if value else ""
 
 
 ADDRESSES = ("postgresql://", "postgres://")
@@ -63,7 +63,7 @@ def postgres_addresses() -> ModuleType:
 
 def address_folders() -> str:
     """Return the folder of the folders that stand for libraries in PostgreSQL."""
-    return expanded("~/.evolvable/postgres")
+    return expand_path("~/.evolvable/postgres")
 
 
 def is_review_process(environment: Mapping[str, str]) -> bool:

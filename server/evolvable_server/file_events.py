@@ -339,8 +339,8 @@ class InotifyEvents:
         # A directory comes before those that lie in it.
         for path in sorted(moved):
             # A path without a watch has none below it either.
-            known = self._watches if path in self._watches else ()
-            for other in [other for other in known if other == path or other.startswith(f"{path}/")]:
+            watched_paths = self._watches if path in self._watches else ()
+            for other in [other for other in watched_paths if other == path or other.startswith(f"{path}/")]:
                 watch = self._watches[other]
                 self._forget(watch)
                 with contextlib.suppress(OSError):

@@ -92,10 +92,10 @@ class SignIn:
 
     def permissions(self, claims: Mapping[str, Any], projects: Iterable[str]) -> frozenset[str]:
         """Return what these claims give in a library."""
-        return granted(self.grants, claims, projects)
+        return grant_permissions(self.grants, claims, projects)
 
 
-def granted(grants: Iterable[Grant], claims: Mapping[str, Any], projects: Iterable[str]) -> frozenset[str]:
+def grant_permissions(grants: Iterable[Grant], claims: Mapping[str, Any], projects: Iterable[str]) -> frozenset[str]:
     """Return the permissions of all grants that fit. Who may anything may read; who may write may report."""
     names = tuple(projects)
     found = frozenset().union(*(grant.permissions for grant in grants if grant.fits(claims, names)))
@@ -104,7 +104,7 @@ def granted(grants: Iterable[Grant], claims: Mapping[str, Any], projects: Iterab
     return found | {"read"} | ({"report"} if "write" in found else set())
 
 
-def narrowed(permissions: frozenset[str], scopes: Iterable[str]) -> frozenset[str]:
+def narrow_permissions(permissions: frozenset[str], scopes: Iterable[str]) -> frozenset[str]:
     """Return the permissions that the scopes of a token leave. A token without a scope of ours leaves all of them.
 
     Many providers cannot issue scopes of our own. Where one does, a person may give a client less than they have.
@@ -130,7 +130,7 @@ def parse_sign_in(table: Mapping[str, Any]) -> SignIn:
         raise ValueError("sign_in.grants is not a list of tables")
     scopes = table.get("scopes", ["openid"])
     # A provider tells who signed in only where `openid` is asked for.
-    if not isinstance(scopes, list) or "openid" not in scopes or not all(isinstance(one, str) for one in scopes):
+    if not isinstance(scopes, list) or "openid" not in scopes or not all(isinstance(scope, str) for scope in scopes):
         raise ValueError("sign_in.scopes is not a list of texts with openid in it")
     proxies = _texts(table.get("proxies", []), "proxies", "sign_in")
     for proxy in proxies:
@@ -197,6 +197,6 @@ def _grant(entry: Any) -> Grant:
 
 
 def _texts(value: Any, key: str, where: str = "a grant of sign_in") -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
+    if not isinstance(value, list) or not all(isinstance(text, str) and text for text in value):
         raise ValueError(f"{key} of {where} is not a list of texts")
     return value

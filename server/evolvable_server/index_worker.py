@@ -213,23 +213,27 @@ def _share(pool: "Executor", sources: "Iterable[SourceText]") -> "Iterator[Analy
     lists that the pool has not begun where it would wait otherwise.
     """
     waiting: deque[Future[list[AnalyzedText]]] = deque()
-    given: dict[Future[list[AnalyzedText]], list[SourceText]] = {}
+    sources_by_future: dict[Future[list[AnalyzedText]], list[SourceText]] = {}
     here: dict[Future[list[AnalyzedText]], list[AnalyzedText]] = {}
     remaining = iter(sources)
     some = list(islice(remaining, _AT_ONCE))
     while some or waiting:
         if some and len(waiting) < _AHEAD:
             waiting.append(pool.submit(_analyze, some))
-            given[waiting[-1]] = some
+            sources_by_future[waiting[-1]] = some
             some = list(islice(remaining, _AT_ONCE))
             continue
         first = waiting[0]
         # `cancel` succeeds only for a list that the pool has not begun.
-        mine = None if first.done() else next((one for one in waiting if one not in here and one.cancel()), None)
+        mine = (
+            None
+            if first.done()
+            else next((future for future in waiting if future not in here and future.cancel()), None)
+        )
         if mine is not None:
-            here[mine] = _analyze(given[mine])
+            here[mine] = _analyze(sources_by_future[mine])
         else:
-            del given[waiting.popleft()]
+            del sources_by_future[waiting.popleft()]
             yield from here.pop(first) if first in here else first.result()
 
 

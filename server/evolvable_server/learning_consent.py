@@ -29,8 +29,8 @@ def consent(home: Path) -> bool | None:
     """Return whether the person lets the library in `home` learn from transcripts; None where nobody was asked."""
     if is_shared(home):
         return False
-    said = _read_answer(home).get("from_sessions")
-    return said if isinstance(said, bool) else None
+    answer = _read_answer(home).get("from_sessions")
+    return answer if isinstance(answer, bool) else None
 
 
 def _read_answer(home: Path) -> dict[str, object]:
@@ -91,8 +91,8 @@ def transcript_places(config: Config) -> TranscriptPlaces:
         claude, codex = (places.get(client) or account / f".{client}" for client in ("claude", "codex"))
     movable = (user / ".copilot/session-state", user / ".local/share/opencode", user / ".kimi-code/sessions")
     others = (*movable, *own_transcripts(user))
-    named = others if _covers_all(config.home) else ()
-    return TranscriptPlaces(user, (claude / "projects", codex / "sessions", *named))
+    covered = others if _covers_all(config.home) else ()
+    return TranscriptPlaces(user, (claude / "projects", codex / "sessions", *covered))
 
 
 def may_teach(config: Config, transcript: Path) -> bool:

@@ -18,9 +18,9 @@ from evolvable_server.config import (
     REVIEW_POLICY,
     Config,
     file_status,
+    model_command_environment,
     model_environment,
     read_machine,
-    thinking_environment,
 )
 from evolvable_server.learning_consent import may_teach
 from evolvable_server.person_config import NOBODY, ROLES, account_home
@@ -52,8 +52,8 @@ def commands_of_role(config: Config, role: str, *, person: bool = False) -> Name
     hint = (
         f"Name it first: evolvable role {word} add NAME -- COMMAND." if person else "A person registers it by a name."
     )
-    named = config.person.commands.get(role, {})
-    commands = {name: NamedCommand(name, one.argv, one.folder, one.agents) for name, one in named.items()}
+    entries = config.person.commands.get(role, {})
+    commands = {name: NamedCommand(name, entry.argv, entry.folder, entry.agents) for name, entry in entries.items()}
     return NamedCommands(word, commands, hint)
 
 
@@ -74,13 +74,13 @@ def open_search(config: Config, *, serving: bool = False) -> Iterator[SearchDepe
     serving: an agent calls, whose client may lend its model. Otherwise it is a person, whose command must not change
     which model serves everybody. Raise InvalidArgument for a setting that names nothing.
     """
-    embedder, thinker = make_embedder(config, propose=serving), make_judge(config)
+    embedder, judge_model = make_embedder(config, propose=serving), make_judge(config)
     try:
-        yield SearchDependencies(embedder, thinker, serving and config.judge == "auto")
+        yield SearchDependencies(embedder, judge_model, serving and config.judge == "auto")
     finally:
-        for one in (embedder, thinker):
-            if one is not None:
-                one.close()
+        for model in (embedder, judge_model):
+            if model is not None:
+                model.close()
 
 
 def make_embedder(config: Config, *, propose: bool) -> "SharedEmbedder | None":
@@ -101,11 +101,11 @@ def check_model_folder(config: Config, spec: str) -> None:
 
     Raise InvalidArgument for a spec that names no embedder.
     """
-    listed = [Path(one).expanduser().resolve() for one in config.person.embedders]
+    own_folders = [Path(path).expanduser().resolve() for path in config.person.embedders]
     with naming_source(EMBEDDER):
         folder = model_folder(spec)
     tree = work_tree(folder.resolve()) if folder else None
-    if folder is not None and tree is not None and folder.resolve() not in listed:
+    if folder is not None and tree is not None and folder.resolve() not in own_folders:
         raise Refused(
             f"{EMBEDDER}: {folder} lies in the work tree {tree}, so a repository may have named it.",
             f"If the model is yours, add {str(folder.resolve())!r} to the list `embedders` in {CONFIGURATION}.",
@@ -114,10 +114,10 @@ def check_model_folder(config: Config, spec: str) -> None:
 
 def hub_environment(config: Config, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of what may fetch a model: the hub's address and the proxy are the person's."""
-    kept = model_environment(config, environment)
-    kept.pop("HF_ENDPOINT", None)
+    variables = model_environment(config, environment)
+    variables.pop("HF_ENDPOINT", None)
     address = config.person.models.get("huggingface")
-    return kept | ({"HF_ENDPOINT": address} if address else {})
+    return variables | ({"HF_ENDPOINT": address} if address else {})
 
 
 def named_models(config: Config) -> "NamedModels":
@@ -160,11 +160,11 @@ def _make_model(config: Config, setting: str, role: str, source: str, **options:
             timeout
         )
     with naming_source(source):
-        named = commands_of_role(config, role, person=True)
+        role_commands = commands_of_role(config, role, person=True)
         # A command that the person named counts before a client of the same name.
-        own = setting in named.commands or setting not in HEADLESS_COMMANDS
-        command = named.get(setting).words if own else HEADLESS_COMMANDS[setting]
-        environment = {**thinking_environment(config), **headless_environment(command)}
+        own = setting in role_commands.commands or setting not in HEADLESS_COMMANDS
+        command = role_commands.get(setting).words if own else HEADLESS_COMMANDS[setting]
+        environment = {**model_command_environment(config), **headless_environment(command)}
         if setting == "codex" and not own:
             # Before the last word, which says where the question comes from.
             command = (*command[:-1], *codex_model_options(config), command[-1])
@@ -192,11 +192,11 @@ def codex_model_options(config: Config) -> list[str]:
         return []
     chosen: dict[str, Any] = {key: value for key in CODEX_KEYS if isinstance(value := found.get(key), str)}
     provider, providers = str(chosen.get("model_provider", "")), found.get("model_providers")
-    named = providers.get(provider) if isinstance(providers, dict) else None
+    provider_table = providers.get(provider) if isinstance(providers, dict) else None
     # The name becomes a part of the key of an option.
-    if isinstance(named, dict) and re.fullmatch(r"[A-Za-z0-9_-]{1,60}", provider):
+    if isinstance(provider_table, dict) and re.fullmatch(r"[A-Za-z0-9_-]{1,60}", provider):
         # Tables, such as headers with keys, stay out.
-        plain = {key: value for key, value in named.items() if isinstance(value, str | int | bool)}
+        plain = {key: value for key, value in provider_table.items() if isinstance(value, str | int | bool)}
         chosen |= {f"model_providers.{provider}.{key}": value for key, value in plain.items()}
     # Texts, numbers and booleans of JSON are values of TOML too.
     return [word for key, value in chosen.items() for word in ("--config", f"{key}={json.dumps(value)}")]
@@ -291,7 +291,9 @@ def review_settings(config: Config) -> Iterator["ReviewSettings"]:
         own.append(machine.claude / "CLAUDE.md")
     # `off` asks nobody and `handoff` the calling agent: neither needs a model.
     here = config.review in ("off", "handoff")
-    thinker = None if here else _make_model(config, config.review, "reviewers", "The role reviewer", timeout=TIMEOUT)
+    reviewer_model = (
+        None if here else _make_model(config, config.review, "reviewers", "The role reviewer", timeout=TIMEOUT)
+    )
 
     def boot(project: str | None) -> tuple[str, ...]:
         theirs = [Path(project) / name for name in BOOT_FILES] if project else []
@@ -302,7 +304,7 @@ def review_settings(config: Config) -> Iterator["ReviewSettings"]:
         yield ReviewSettings(
             Redaction(config.home).redactor(),
             config.review != "off",
-            thinker,
+            reviewer_model,
             budget,
             approval_policies(config),
             boot,
@@ -311,22 +313,24 @@ def review_settings(config: Config) -> Iterator["ReviewSettings"]:
             lambda path: may_teach(config, path),
         )
     finally:
-        if thinker is not None:
-            thinker.close()
+        if reviewer_model is not None:
+            reviewer_model.close()
 
 
 @contextlib.contextmanager
-def proposer_settings(config: Config, brain: str | None) -> Iterator["ReviewSettings"]:
+def proposer_settings(config: Config, proposer: str | None) -> Iterator["ReviewSettings"]:
     """Yield the settings of reviews with another model: the proposer model that is named.
 
     Raise InvalidArgument, Refused for a command that the person did not name.
     """
     with review_settings(config) as settings:
-        if brain is None:
+        if proposer is None:
             yield settings
             return
-        with contextlib.closing(_make_model(config, brain, "proposers", "--brain", timeout=TIMEOUT)) as thinker:
-            yield replace(settings, thinker=thinker)
+        with contextlib.closing(
+            _make_model(config, proposer, "proposers", "--brain", timeout=TIMEOUT)
+        ) as proposer_model:
+            yield replace(settings, reviewer_model=proposer_model)
 
 
 def budget_limits(config: Config) -> "tuple[ReviewBudget, ReviewBudget, ReviewBudget]":
@@ -337,14 +341,14 @@ def budget_limits(config: Config) -> "tuple[ReviewBudget, ReviewBudget, ReviewBu
     from evolvable_tools.review import parse_budget, stricter_budget
 
     with naming_source("budgets.review of the person's configuration"):
-        account, *others = (str(one.budgets.get("review", "")) for one in config.person.parts)
+        account, *others = (str(part.budgets.get("review", "")) for part in config.person.parts)
         floor = parse_budget(account)
         # The account's file sets the limit, and other files only lower it.
         for text in others:
             floor = stricter_budget(floor, parse_budget(text, floor))
     with naming_source(REVIEW_BUDGET):
-        asked = parse_budget(config.review_budget, floor)
-    return floor, asked, stricter_budget(floor, asked)
+        requested = parse_budget(config.review_budget, floor)
+    return floor, requested, stricter_budget(floor, requested)
 
 
 def approval_policies(config: Config) -> "Mapping[Kind, ApprovalPolicy]":
@@ -355,7 +359,7 @@ def approval_policies(config: Config) -> "Mapping[Kind, ApprovalPolicy]":
     from evolvable_tools import parse_policies, stricter_policies
 
     with naming_source("review_policy of the person's configuration"):
-        account, *others = (one.review_policy for one in config.person.parts)
+        account, *others = (part.review_policy for part in config.person.parts)
         floor = parse_policies(account)
         for text in filter(None, others):
             floor = stricter_policies(floor, parse_policies(text))
@@ -367,11 +371,11 @@ def lazy_review_settings(config: Config, until: contextlib.ExitStack) -> Callabl
     """Return a function that makes the settings when it is first called; they are closed with `until`."""
     # Guards `made`: of two first calls one makes the settings.
     turn, redaction = threading.Lock(), Redaction(config.home)
-    made = functools.cache(lambda: until.enter_context(review_settings(config)))
+    make_settings = functools.cache(lambda: until.enter_context(review_settings(config)))
 
     def settings() -> "ReviewSettings":
         with turn:
-            return replace(made(), redactor=redaction.redactor())
+            return replace(make_settings(), redactor=redaction.redactor())
 
     return settings
 

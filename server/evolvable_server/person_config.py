@@ -116,7 +116,7 @@ class PersonConfig:
     libraries. remote_keys: whose approvals count. embedders: folders of models that may lie in a work tree. clients:
     where claude and codex keep the person's own, as CLAUDE_CONFIG_DIR and CODEX_HOME say it. sign_in: where people sign
     in, and what their groups give; None where the file does not say. ray_address, ray_token_file: the Ray cluster on
-    which trials run, '' without one, and where its token lies. said: the names that stand in the file.
+    which trials run, '' without one, and where its token lies. file_keys: the names that stand in the file.
     lock_key: the public key of the approvals lock, '' where approvals are not locked. unsigned: whether the lock's
     signature does not cover the settings; then the strictest apply and nothing is named.
     files: where EVOLVABLE_CONFIG names a second file, what the account's file and that file say, in this order; the
@@ -134,7 +134,7 @@ class PersonConfig:
     sandbox: Mapping[str, Any] = field(default_factory=dict)
     budgets: Mapping[str, Any] = field(default_factory=dict)
     review_policy: str = ""
-    said: frozenset[str] = frozenset()
+    file_keys: frozenset[str] = frozenset()
     lock_key: str = ""
     unsigned: bool = False
     remotes: tuple[NamedRemote, ...] = ()
@@ -158,7 +158,7 @@ class PersonConfig:
         return self.files or (self,)
 
     @property
-    def edited(self) -> "PersonConfig":
+    def editable(self) -> "PersonConfig":
         """What the file says that commands of the person change: the second file where there is one."""
         return self.parts[-1]
 
@@ -172,15 +172,15 @@ class PersonConfig:
 
     def trusted_folders(self, home: Path) -> frozenset[str]:
         """Return the folders that the person trusts where the library in `home` holds them; `yours` among them."""
-        return frozenset(str(one.folder) for one in self._trusted_in(home)).union(map(os.path.realpath, self.yours))
+        return frozenset(str(entry.folder) for entry in self._trusted_in(home)).union(map(os.path.realpath, self.yours))
 
     def followed_folders(self, home: Path) -> frozenset[str]:
         """Return those of the trusted folders where the scan alone decides on what a pull brings; none under a lock."""
-        return frozenset(str(one.folder) for one in self._trusted_in(home) if one.follow and not self.lock_key)
+        return frozenset(str(entry.folder) for entry in self._trusted_in(home) if entry.follow and not self.lock_key)
 
     def _trusted_in(self, home: Path) -> list[Trusted]:
         place = os.path.realpath(home)
-        return [one for one in self.trusted if one.home is None or os.path.realpath(one.home) == place]
+        return [entry for entry in self.trusted if entry.home is None or os.path.realpath(entry.home) == place]
 
     def is_yours(self, folder: Path) -> bool:
         """Return whether `yours` names this very folder, however its path is spelled."""
@@ -236,9 +236,9 @@ def parse_person_config(path: Path, text: str) -> PersonConfig:
         raise InvalidArgument(f"{path} is not valid: {error}.", CORRECT) from None
 
 
-def stricter(one: str, other: str) -> str:
+def stricter_level(first: str, second: str) -> str:
     """Return the stricter of two levels."""
-    return max(one, other, key=LEVELS.index)
+    return max(first, second, key=LEVELS.index)
 
 
 # A host name of at most 253 characters (RFC 1035) and a port.
@@ -252,39 +252,42 @@ class _Wrong(ValueError):
 def _config(path: Path, table: Mapping[str, Any]) -> PersonConfig:
     approve = _choice(table, "approve", LEVELS, "guarded")
     agent_text = _choice(table, "agent_text", AGENT_TEXTS)
-    key = _typed(_table(table, "approvals").get("public_key", ""), str, "approvals.public_key")
+    key = _check_type(_table(table, "approvals").get("public_key", ""), str, "approvals.public_key")
     # Anybody could have written settings that the lock's key did not sign: no name in them counts.
     if key and not _is_signed(table, key):
         return PersonConfig(path, LEVELS[-1], lock_key=key, unsigned=True)
     models, (endpoints, roles) = _table(table, "models"), _model_tables(table)
     # A home may be the address of a library in PostgreSQL.
-    homes = [_text(one, "home", "homes") for one in _list(table, "homes")]
+    homes = [_text(entry, "home", "homes") for entry in _list(table, "homes")]
     ray = _table(table, "ray")
     return PersonConfig(
         path,
         approve,
         agent_text,
-        tuple(Path(one) for one in homes if not is_address(one)),
-        {role: {name: _command(role, name, one) for name, one in _table(table, role).items()} for role in ROLES},
-        tuple(_trusted(one) for one in _list(table, "trusted")),
-        {name: _text(one, "address", "models") for name, one in models.items() if name not in endpoints},
+        tuple(Path(entry) for entry in homes if not is_address(entry)),
+        {
+            role: {name: _parse_command(role, name, entry) for name, entry in _table(table, role).items()}
+            for role in ROLES
+        },
+        tuple(_parse_trusted(entry) for entry in _list(table, "trusted")),
+        {name: _text(entry, "address", "models") for name, entry in models.items() if name not in endpoints},
         _table(table, "sandbox"),
         _table(table, "budgets"),
         _text(table["review_policy"], "review_policy", "the file") if "review_policy" in table else "",
         frozenset(table),
         key,
         addresses=tuple(filter(is_address, homes)),
-        remotes=tuple(_remote(one) for one in _list(table, "remotes")),
-        remote_keys=frozenset(_text(one, "key", "remote_keys") for one in _list(table, "remote_keys")),
+        remotes=tuple(_parse_remote(entry) for entry in _list(table, "remotes")),
+        remote_keys=frozenset(_text(entry, "key", "remote_keys") for entry in _list(table, "remote_keys")),
         endpoints=endpoints,
         model_roles=roles,
         ray_address=_ray_address(ray) if ray else "",
         ray_token_file=Path(_text(ray["token_file"], "token_file", "ray")) if "token_file" in ray else None,
         sign_in=_sign_in(table),
-        embedders=tuple(_text(one, "folder", "embedders") for one in _list(table, "embedders")),
-        clients={name: _client_folder(name, one) for name, one in _table(table, "clients").items()},
+        embedders=tuple(_text(entry, "folder", "embedders") for entry in _list(table, "embedders")),
+        clients={name: _client_folder(name, entry) for name, entry in _table(table, "clients").items()},
         confirm=_choice(table, "confirm", CONFIRMS),
-        yours=tuple(_own_folder(one) for one in _list(table, "yours")),
+        yours=tuple(_own_folder(entry) for entry in _list(table, "yours")),
     )
 
 
@@ -308,14 +311,14 @@ def _sign_in(table: Mapping[str, Any]) -> "SignIn | None":
 
 def _model_tables(table: Mapping[str, Any]) -> "tuple[dict[str, ModelEndpoint], dict[str, tuple[str, ...]]]":
     """Return the models that the person named, and which answer in which role."""
-    named = {name: one for name, one in _table(table, "models").items() if isinstance(one, dict)}
+    endpoints = {name: entry for name, entry in _table(table, "models").items() if isinstance(entry, dict)}
     roles = _table(table, "roles")
-    if not named and not roles:
+    if not endpoints and not roles:
         return {}, {}
     from evolvable_tools.llm import parse_endpoints, parse_roles  # late: most accounts name no model
 
     try:
-        return parse_endpoints(named, {name: role for role in ROLES for name in _table(table, role)}), parse_roles(
+        return parse_endpoints(endpoints, {name: role for role in ROLES for name in _table(table, role)}), parse_roles(
             roles
         )
     except ValueError as error:
@@ -355,46 +358,46 @@ def _client_folder(name: str, value: object) -> Path:
 
 def _own_folder(entry: Any) -> Path:
     return _absolute(
-        _text(_typed(entry, dict, "an entry of yours").get("folder"), "folder", "yours"), "a folder of yours"
+        _text(_check_type(entry, dict, "an entry of yours").get("folder"), "folder", "yours"), "a folder of yours"
     )
 
 
 def _absolute(text: str, what: str) -> Path:
-    folder = _expanded(Path(text), account_home())
+    folder = _expand_home(Path(text), account_home())
     if not folder.is_absolute() or "\0" in str(folder):
         raise _Wrong(f"{what} is no absolute path")
     return folder
 
 
-def _trusted(entry: Any) -> Trusted:
+def _parse_trusted(entry: Any) -> Trusted:
     if not isinstance(entry, dict):
         raise _Wrong("trusted is not a list of tables")
     home = _text(entry["home"], "home", "trusted") if "home" in entry else None
     if home is not None and "\0" in home:
         raise _Wrong("the home of an entry of trusted is no path")
     folder = Path(_text(entry.get("folder"), "folder", "trusted"))
-    follow = _typed(entry.get("follow", False), bool, "follow of an entry of trusted")
+    follow = _check_type(entry.get("follow", False), bool, "follow of an entry of trusted")
     return Trusted(folder, Path(home) if home is not None else None, follow)
 
 
-def _remote(entry: Any) -> NamedRemote:
-    fields = _typed(entry, dict, "an entry of remotes")
+def _parse_remote(entry: Any) -> NamedRemote:
+    fields = _check_type(entry, dict, "an entry of remotes")
     name, url, home, branch = (_text(fields.get(key), key, "remotes") for key in ("name", "url", "home", "branch"))
     scopes, parts = (tuple(_list(fields, key)) for key in ("scopes", "with"))
-    if not all(isinstance(one, str) for one in (*scopes, *parts)):
+    if not all(isinstance(text, str) for text in (*scopes, *parts)):
         raise _Wrong("scopes and with of a remote are lists of texts")
-    signed = _typed(fields.get("signed", False), bool, "signed of a remote")
+    signed = _check_type(fields.get("signed", False), bool, "signed of a remote")
     return NamedRemote(name, url, home, branch, scopes, parts, signed)
 
 
-def _command(role: str, name: str, entry: Any) -> Command:
+def _parse_command(role: str, name: str, entry: Any) -> Command:
     where = f"{role}.{name}"
-    fields = _typed(entry, dict, where)
+    fields = _check_type(entry, dict, where)
     argv = fields.get("command")
     if not argv or not isinstance(argv, list) or not all(isinstance(part, str) for part in argv):
         raise _Wrong(f"{where}.command is not a list of texts")
-    folder = _typed(fields.get("folder", ""), str, f"{where}.folder")
-    return Command(name, tuple(argv), folder, _typed(fields.get("agents", False), bool, f"{where}.agents"))
+    folder = _check_type(fields.get("folder", ""), str, f"{where}.folder")
+    return Command(name, tuple(argv), folder, _check_type(fields.get("agents", False), bool, f"{where}.agents"))
 
 
 _T = TypeVar("_T")
@@ -402,18 +405,18 @@ _T = TypeVar("_T")
 _FORMS: dict[type, str] = {dict: "a table", list: "a list", str: "a text", bool: "true or false"}
 
 
-def _typed(value: object, form: type[_T], name: str) -> _T:
+def _check_type(value: object, form: type[_T], name: str) -> _T:
     if not isinstance(value, form):
         raise _Wrong(f"{name} is not {_FORMS[form]}")
     return value
 
 
 def _table(table: Mapping[str, Any], key: str) -> dict[str, Any]:
-    return _typed(table.get(key, {}), dict, key)
+    return _check_type(table.get(key, {}), dict, key)
 
 
 def _list(table: Mapping[str, Any], key: str) -> list[Any]:
-    return _typed(table.get(key, []), list, key)
+    return _check_type(table.get(key, []), list, key)
 
 
 def _text(value: object, key: str, where: str) -> str:
@@ -433,10 +436,10 @@ def registered_homes() -> tuple[Path, ...]:
     """
     account = account_home()
     usual = (account / USUAL,) if account is not None else ()
-    return (*usual, *(_expanded(home, account) for home in read_person_config().homes))
+    return (*usual, *(_expand_home(home, account) for home in read_person_config().homes))
 
 
-def _expanded(home: Path, account: Path | None) -> Path:
+def _expand_home(home: Path, account: Path | None) -> Path:
     """Return a listed home. Its `~` is the account's home directory: an agent's shell can set HOME."""
     if account is not None and home.parts[:1] == ("~",):
         return account.joinpath(*home.parts[1:])

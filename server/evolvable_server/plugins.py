@@ -225,8 +225,8 @@ class Hooks:
 def _built_in() -> Mapping[str, ModuleType]:
     """Return the parts that come with the program by name. Their verbs are in the registry then."""
     # Only the package is looked for: a part that is there and fails is a fault of the installation.
-    there = [name for name in BUILT_IN if find_spec(name.partition(".")[0]) is not None]
-    parts = {name: importlib.import_module(name) for name in there}
+    installed = [name for name in BUILT_IN if find_spec(name.partition(".")[0]) is not None]
+    parts = {name: importlib.import_module(name) for name in installed}
     for part in parts.values():
         _add_verbs(part)
     return parts
@@ -269,7 +269,7 @@ def _add_others() -> None:
     for entry in entry_points(group=GROUP):
         try:
             # Before it is registered, so that none of its hooks ends the program.
-            part = _guarded_part(entry.load(), entry.name)
+            part = _guard_part(entry.load(), entry.name)
             manager.register(part, entry.name)
             _add_verbs(part)
         except Exception as error:  # whatever the code of others raises
@@ -280,15 +280,15 @@ _GUARDED = ("commands", "clients", "scorers", "pages", "doctor_checks", "add_too
 """Hooks whose failure in one part of others takes only from what that part adds."""
 
 
-def _guarded_part(part: object, name: str) -> object:
+def _guard_part(part: object, name: str) -> object:
     """Return the hooks of a part of others, so that one that fails adds nothing and the program goes on."""
     found = {hook: getattr(part, hook) for hook in dir(Hooks) if not hook.startswith("_") and hasattr(part, hook)}
     return SimpleNamespace(
-        **{hook: _guarded(function, name) if hook in _GUARDED else function for hook, function in found.items()}
+        **{hook: _guard(function, name) if hook in _GUARDED else function for hook, function in found.items()}
     )
 
 
-def _guarded(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _guard(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     # A part that failed once would fail at each call, and fill the log.
     failed = False
 
@@ -375,7 +375,7 @@ def trial_arms() -> "TrialArms | None":
 
 def waiting_runs(library: "Library") -> "Sequence[WaitingRun]":
     """Return the runs of all parts of the program that wait for a person."""
-    return [one for found in hooks().waiting_runs(library=library) for one in found]
+    return [run for found in hooks().waiting_runs(library=library) for run in found]
 
 
 def archive_parts() -> Sequence[ArchivePart]:

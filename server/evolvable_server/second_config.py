@@ -20,7 +20,7 @@ from evolvable_server.person_config import (
     read_config_file,
     read_person_config,
     registered_homes,
-    stricter,
+    stricter_level,
 )
 from evolvable_store import ADDRESS_FILE, LIBRARY_FILE, work_tree
 
@@ -33,11 +33,11 @@ FLOORS = ("approve", "review_policy", "budgets", "approvals")
 
 def second_path(environment: Mapping[str, str] | None = None) -> Path | None:
     """Return the second file of settings, None without one; the account's own file is none."""
-    named = second_config(environment)
-    if not named:
+    value = second_config(environment)
+    if not value:
         return None
     account = config_path()
-    return None if account is not None and _is_same(Path(named), account) else Path(named)
+    return None if account is not None and _is_same(Path(value), account) else Path(value)
 
 
 def read_library_config(home: Path, environment: Mapping[str, str] | None = None) -> PersonConfig:
@@ -46,7 +46,7 @@ def read_library_config(home: Path, environment: Mapping[str, str] | None = None
     if path is None:
         return account
     second = read_config_file(path)
-    return _combined(account, second, _why_ignored(home, path, account))
+    return _combine(account, second, _why_ignored(home, path, account))
 
 
 def own_path(environment: Mapping[str, str] | None = None) -> Path | None:
@@ -73,24 +73,27 @@ def is_registered(home: Path) -> bool:
     if os.path.lexists(home / ADDRESS_FILE):
         return True
     # By the library's file too: a mount gives a folder another path.
-    return any(_is_same(home, one) or _is_same(home / LIBRARY_FILE, one / LIBRARY_FILE) for one in registered_homes())
+    return any(
+        _is_same(home, registered) or _is_same(home / LIBRARY_FILE, registered / LIBRARY_FILE)
+        for registered in registered_homes()
+    )
 
 
-def _is_same(one: Path, other: Path) -> bool:
-    if os.path.realpath(one) == os.path.realpath(other):
+def _is_same(first: Path, second: Path) -> bool:
+    if os.path.realpath(first) == os.path.realpath(second):
         return True
     try:
-        return os.path.samefile(one, other)
+        return os.path.samefile(first, second)
     except (OSError, ValueError):
         return False
 
 
-def _combined(account: PersonConfig, second: PersonConfig, ignored: str) -> PersonConfig:
+def _combine(account: PersonConfig, second: PersonConfig, ignored: str) -> PersonConfig:
     # A second file without the setting must not raise the level to the default.
-    says = "approve" in second.said or second.unsigned
+    says = "approve" in second.file_keys or second.unsigned
     person = replace(
         account,
-        approve=stricter(account.approve, second.approve) if says else account.approve,
+        approve=stricter_level(account.approve, second.approve) if says else account.approve,
         lock_key=account.lock_key or second.lock_key,
         files=(account, second),
         ignored=ignored,
@@ -100,7 +103,7 @@ def _combined(account: PersonConfig, second: PersonConfig, ignored: str) -> Pers
     return replace(
         person,
         # Of two entries of one name, the second file's counts.
-        commands={role: _merged(role, (one.commands for one in person.files)) for role in ROLES},
+        commands={role: _merge_commands(role, (file.commands for file in person.files)) for role in ROLES},
         models={**account.models, **second.models},
         endpoints={**account.endpoints, **second.endpoints},
         model_roles={**account.model_roles, **second.model_roles},
@@ -109,5 +112,5 @@ def _combined(account: PersonConfig, second: PersonConfig, ignored: str) -> Pers
     )
 
 
-def _merged(role: str, tables: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, Any]:
-    return {name: one for table in tables for name, one in table.get(role, {}).items()}
+def _merge_commands(role: str, tables: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    return {name: command for table in tables for name, command in table.get(role, {}).items()}

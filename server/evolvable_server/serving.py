@@ -86,17 +86,17 @@ class Serving:
         tune_malloc()
         self._open, self._closed = contextlib.ExitStack(), threading.Event()
         self._memories_changed = threading.Event()
-        means = self._open.enter_context(open_search(config, serving=True))
+        dependencies = self._open.enter_context(open_search(config, serving=True))
         self.library = Library(
             Store.open(config.home, create=True, registered=registered_homes),
-            means=means,
+            dependencies=dependencies,
             redactor=Redaction(config.home).redactor,
             policies=approval_policies(config),
             lock=approvals_lock(config),
             level=ApprovalLevel(config.approve),
             marks_agents=marks_agents(config),
-            trusted_folders=(listed := ListedFolders(config.home)),
-            followed_folders=listed.followed,
+            trusted_folders=(listed_folders := ListedFolders(config.home)),
+            followed_folders=listed_folders.list_followed,
             trials=plugins.trial_arms(),
             bulk=partial(index_elsewhere, config.home),
         )
@@ -106,7 +106,7 @@ class Serving:
         # Over HTTP the log of one client may not say what another one wrote: there the next answer has it.
         self._hints = DuplicateHints(self.library, _no_notice if shared else partial(self.client_log.post, "warning"))
         self.library.compare_later = self._hints.add
-        self._reloader = Watcher(self.library, self._changed)
+        self._reloader = Watcher(self.library, self._note_changes)
         connection = shared_connection() if shared else client_connection()
         client = replace(make_caller(config, self.library, Identity(Principal.AGENT, "mcp")), connection=connection)
         if shared:
@@ -120,8 +120,8 @@ class Serving:
             extensions=extensions,
             request_state_security=RequestStateSecurity(keys=[state_key(config.home)]) if state_key else None,
         )
-        named = partial(named_session, config.home, None if shared else connection)
-        sessions = CallSessions(None if shared else config.session, shared=shared, named=named)
+        hook_session = partial(named_session, config.home, None if shared else connection)
+        sessions = CallSessions(None if shared else config.session, shared=shared, hook_session=hook_session)
         self.server.take_hints = lambda request: self._hints.take(conversation_of(client, request, sessions))
         settings, delegates = lazy_review_settings(config, self._open), "delegation" in config.toolsets
         small, self.server.prefix = SMALL in config.toolsets, config.tool_prefix
@@ -158,7 +158,7 @@ class Serving:
             yield
             tasks.cancel_scope.cancel()
 
-    def _changed(self, changes: Sequence[Change]) -> None:
+    def _note_changes(self, changes: Sequence[Change]) -> None:
         self._notifier.post(changes)
         if any(change.ref.kind is Kind.MEMORY for change in changes):
             self._memories_changed.set()
@@ -258,8 +258,8 @@ class Serving:
             self._hints.start()
             threading.Thread(target=self._learn, name="evolvable-learn", daemon=True).start()
             threading.Thread(target=self._review, name="evolvable-review", daemon=True).start()
-            if self.library.means.neighbours is not None:
-                self.library.means.neighbours.begin(_FIRST)
+            if self.library.dependencies.neighbours is not None:
+                self.library.dependencies.neighbours.begin(_FIRST)
 
     def close(self) -> None:
         """Stop following and close the library.
@@ -268,7 +268,7 @@ class Serving:
         """
         self._closed.set()
         self._memories_changed.set()
-        self.library.shown.close()
+        self.library.impressions.close()
         self._hints.close()
         self._reloader.stop()
         self._open.close()

@@ -43,16 +43,16 @@ def fold_library(library: Library, days: int, *, dry_run: bool = False, shrink: 
     before = format_time(store.clock() - timedelta(days=days))
     # Rows that are still in memory are counted too.
     if not dry_run:
-        library.shown.flush()
+        library.impressions.flush()
     parts: list[tuple[list[str], dict[str, list[str]]]] = plugins.hooks().remove_old_runs(
         library=library, before=before, dry_run=dry_run
     )
     removed = [run for runs, _ in parts for run in runs]
-    kept = {run: reasons for _, found in parts for run, reasons in found.items()}
+    kept_runs = {run: reasons for _, found in parts for run, reasons in found.items()}
     folding = store.backend.folding
     rows = folding.count(before) if dry_run else folding.fold(before, store.now())
     blobs = collect(store, dry_run, shrink=shrink)
-    return FoldedLibrary(days, rows.impressions, rows.proposals, blobs.blobs, blobs.bytes, removed, kept)
+    return FoldedLibrary(days, rows.impressions, rows.proposals, blobs.blobs, blobs.bytes, removed, kept_runs)
 
 
 def keep_up(library: Library) -> FoldedLibrary | None:

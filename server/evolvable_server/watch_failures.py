@@ -40,13 +40,13 @@ def explain_failure(what: str, error: OSError, seconds: float) -> WatchFailure:
     what: `folders` or `library`. seconds: between two scans of the folders.
     """
     if what == "library":
-        return _explained("The server cannot watch the library's log, and polls it", error)
+        return _make_failure("The server cannot watch the library's log, and polls it", error)
     if error.errno in _UNREADABLE and error.filename:
-        return _explained(f"{os.fsdecode(error.filename)} is not watched, and only scanned", error, seconds)
-    return _explained("The folders are not watched, and only scanned", error, seconds)
+        return _make_failure(f"{os.fsdecode(error.filename)} is not watched, and only scanned", error, seconds)
+    return _make_failure("The folders are not watched, and only scanned", error, seconds)
 
 
-def _explained(effect: str, error: OSError, seconds: float = 0) -> WatchFailure:
+def _make_failure(effect: str, error: OSError, seconds: float = 0) -> WatchFailure:
     why, remedy = _reason(error)
     interval = f" every {seconds:g} seconds" if seconds else ""
     return WatchFailure(f"{effect}{interval}: {why}.", f"{remedy} The server tries again by itself.")
@@ -94,7 +94,7 @@ def _is_file_limit() -> bool:
 
 def format_failures(failures: Iterable[WatchFailure]) -> str:
     """Return failures as a note for other processes, '' for none."""
-    rows = [astuple(one) for one in failures]
+    rows = [astuple(failure) for failure in failures]
     return json.dumps(rows) if rows else ""
 
 
@@ -119,4 +119,4 @@ def _failures_now(folders: Sequence[Path]) -> Iterator[WatchFailure]:
                 # The folders alone: watching all that lies below them takes too long for a check.
                 events.watch_closing(folder)
     except OSError as error:
-        yield _explained(effect, error, RESCAN_SECONDS)
+        yield _make_failure(effect, error, RESCAN_SECONDS)

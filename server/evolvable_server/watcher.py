@@ -87,7 +87,7 @@ END_SECONDS = 2.0
 """How long the threads get to end."""
 
 # Changes that are read at once; subjects with reports that are remembered; reports on one subject.
-BATCH, MAX_SAID, MAX_TEXTS = 5_000, 10_000, 10
+BATCH, MAX_REPORTED, MAX_TEXTS = 5_000, 10_000, 10
 
 Listener = Callable[[Sequence[Change]], None]
 
@@ -112,7 +112,7 @@ class Watcher:
         self._sequence = library.store.sequence()
         self._move = library.store.backend.channel.last()
         self._watched: Sequence[WatchedFolder] = ()
-        self._said: dict[Hashable, set[str]] = {}
+        self._reported: dict[Hashable, set[str]] = {}
         self._later: list[tuple[float, WatchedFolder, set[str]]] = []
         self._behind: tuple[float, int] | None = None  # when that is due, and the last change that needs nothing
         self._unindexed: float | None = time.monotonic()
@@ -155,9 +155,9 @@ class Watcher:
 
     def _follow_library(self) -> None:
         self._step_library()
-        self._guarded(self._index)
+        self._run_guarded(self._index)
         while not self._stop.is_set():
-            self._guarded(self._poll)
+            self._run_guarded(self._poll)
 
     def _poll(self) -> None:
         seen, pause, next_retry = -1, FIRST_SECONDS, time.monotonic() + self._rescan
@@ -171,7 +171,7 @@ class Watcher:
                     next_retry = time.monotonic() + self._rescan
                 now = data_version()
                 if now != seen:
-                    self._tell()
+                    self._publish_changes()
                     seen, pause = now, FIRST_SECONDS
                 self._write_behind()
                 pause = min(pause * 3, QUIET_SECONDS)
@@ -204,7 +204,7 @@ class Watcher:
             self._owning.clear()
             self._wake_folders()
 
-    def _tell(self) -> None:
+    def _publish_changes(self) -> None:
         self._notice_folders()
         while changes := self._library.store.changes(self._sequence, BATCH):
             self._listener(changes_seen(self._library.store, changes))
@@ -246,7 +246,7 @@ class Watcher:
         if self._behind and self._until_behind() == 0:
             heads = self._library.store.backend.changed_heads(self._behind[1], self._sequence)
             # Another process may have become the owner, and writes them then.
-            syncs = self._copies.behind(heads) if self._owner.owns else []
+            syncs = self._copies.sync_behind(heads) if self._owner.owns else []
             # Only now: what raised is done once more. What one folder refused is looked at again.
             self._behind = None
             for sync in syncs:
@@ -269,7 +269,7 @@ class Watcher:
             self._heart.rest("folders")
             self._owning.wait()
             self._step_folders()
-            self._guarded(self._follow_once)
+            self._run_guarded(self._follow_once)
         self._indexer.stop()
 
     def _follow_once(self) -> None:
@@ -287,7 +287,7 @@ class Watcher:
         with self._source("folders", attempt) as events:
             self._folder_events = events
             # A folder that was added just now is left to the process that imports it, for a while.
-            next_rescan = self._sync_all([one for one in self._watched if not added or one.id in before])
+            next_rescan = self._sync_all([watched for watched in self._watched if not added or watched.id in before])
             self._note_error(self._follow_once, None)
             if added:
                 next_rescan, latest = time.monotonic() + ADDED_SECONDS, time.monotonic() + self._rescan
@@ -330,16 +330,16 @@ class Watcher:
         before = self._failures.pop(what, None)
         if error is not None:
             self._failures[what] = explain_failure(what, error, self._rescan)
-            self._say(what, self._failures[what].text)
+            self._report_once(what, self._failures[what].text)
         elif before is not None:
-            self._said.pop(what, None)
+            self._reported.pop(what, None)
             log.warning("Events come again: %s", before.what)
 
     def _until_look(self, next_rescan: float) -> float:
         due = min((due for due, _, _ in self._later), default=next_rescan)
         return min(TICK_SECONDS, max(0.0, min(due, next_rescan) - time.monotonic()))
 
-    def _guarded(self, work: Callable[[], object]) -> None:
+    def _run_guarded(self, work: Callable[[], object]) -> None:
         """Do the work and go on after any error, which is logged once until the work succeeds."""
         try:
             work()
@@ -350,9 +350,9 @@ class Watcher:
 
     def _note_error(self, work: Callable[[], object], error: Exception | None) -> None:
         if error is None:
-            self._said.pop(work, None)
+            self._reported.pop(work, None)
         else:
-            self._say(work, _describe(error))
+            self._report_once(work, _describe(error))
 
     def _by_folder(self, paths: Iterable[Path]) -> dict[WatchedFolder, set[str]]:
         found: dict[WatchedFolder, set[str]] = {}
@@ -365,7 +365,7 @@ class Watcher:
     def _look(self, folder: WatchedFolder, places: set[str], *, again: bool) -> None:
         copy = self._copies.copy(folder)
         # With the directories that git may have brought, which are looked at again.
-        directories = copy.status.changed(copy.directories_at(places)) | places & copy.recent_imports.directories
+        directories = copy.status.filter_changed(copy.directories_at(places)) | places & copy.recent_imports.directories
         if not directories:
             return
         if again:  # else they were read before, and what changed since is little
@@ -423,25 +423,29 @@ class Watcher:
         self._forget_fine(sync, looked, {issue.directory for issue in issues})
         for issue in issues:
             text = f"{sync.folder.path}/{issue.directory}: {'; '.join(issue.problems)}"
-            self._say((sync.folder, issue.directory), text)
+            self._report_once((sync.folder, issue.directory), text)
         if sync.taken:
             for line in evolvable_tools.leak_messages(evolvable_tools.leaks(self._library)):
-                self._say(line, f"{line}. A person decides on it: `evolvable doctor`.")
+                self._report_once(line, f"{line}. A person decides on it: `evolvable doctor`.")
 
     def _forget_fine(self, sync: "SyncReport", looked: Iterable[str] | None, wrong: set[str]) -> None:
         """Forget the reports on directories that are fine now, or gone: a problem that comes back is logged again."""
-        if not self._said or sync.stale:
+        if not self._reported or sync.stale:
             return
         # A copy, because the other thread writes it too.
-        every = [what[1] for what in list(self._said) if isinstance(what, tuple) and what[0] == sync.folder]
+        every = [what[1] for what in list(self._reported) if isinstance(what, tuple) and what[0] == sync.folder]
         unsure = wrong | self._copies.copy(sync.folder).status.refused.keys() | {*sync.waiting_for_git, *sync.missing}
         for directory in set(every if looked is None else looked) - unsure:
-            self._said.pop((sync.folder, directory), None)
+            self._reported.pop((sync.folder, directory), None)
 
-    def _say(self, what: Hashable, text: str) -> None:
+    def _report_once(self, what: Hashable, text: str) -> None:
         """Log what is wrong with a subject. Every scan finds it again; it is logged once, until it is fine again."""
         # Beyond the limit nothing new is remembered or logged: a broken folder must not fill the memory.
-        texts = self._said.setdefault(what, set()) if len(self._said) < MAX_SAID else self._said.get(what, {text})
+        texts = (
+            self._reported.setdefault(what, set())
+            if len(self._reported) < MAX_REPORTED
+            else self._reported.get(what, {text})
+        )
         if text not in texts and len(texts) < MAX_TEXTS:
             texts.add(text)
             log.warning("%s", text)

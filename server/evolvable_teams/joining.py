@@ -89,7 +89,7 @@ def memberships() -> Path:
     return path.with_name("joined")
 
 
-def normalized(url: str) -> str:
+def normalize_url(url: str) -> str:
     """Return the address of a server's /mcp. Raise InvalidArgument."""
     check_url(url)
     parts = urlsplit(url)
@@ -101,14 +101,14 @@ def normalized(url: str) -> str:
 
 async def find_library(url: str) -> ServedLibrary:
     """Return what a server says of its provider, checked (RFC 9728). Raise InvalidArgument, Refused."""
-    resource = normalized(url)
+    resource = normalize_url(url)
     parts = urlsplit(resource)
     try:
         async with new_client() as client:
-            said = await read_json(client, "GET", f"{parts.scheme}://{parts.netloc}{METADATA}{parts.path}")
-            servers = said.get("authorization_servers")
+            document = await read_json(client, "GET", f"{parts.scheme}://{parts.netloc}{METADATA}{parts.path}")
+            servers = document.get("authorization_servers")
             # RFC 9728, section 3.3: metadata that names another resource must not be used.
-            if said.get("resource") != resource:
+            if document.get("resource") != resource:
                 raise Refused(f"{parts.netloc} says that it is another server than {resource}.", _ASK)
             if not isinstance(servers, list) or len(servers) != 1 or not isinstance(servers[0], str):
                 raise Refused(f"{parts.netloc} does not name one provider to sign in at.", _ASK)
@@ -131,7 +131,7 @@ async def register(found: ServedLibrary, redirect: str) -> str:
     if not found.provider.registration:
         hint = "Ask the person who serves the library for the id of a public client, and pass it with --client-id."
         raise Refused(f"{found.issuer} registers no clients by itself.", hint)
-    given = {
+    registration = {
         "client_name": "Evolvable",
         "application_type": "native",
         "redirect_uris": [redirect],
@@ -139,7 +139,7 @@ async def register(found: ServedLibrary, redirect: str) -> str:
         "grant_types": ["authorization_code", "refresh_token", *([DEVICE_GRANT] if found.provider.device else [])],
         "token_endpoint_auth_method": "none",
     }
-    answer = await _asked(found.provider.registration, json=given)
+    answer = await _ask_provider(found.provider.registration, json=registration)
     if not isinstance(answer.get("client_id"), str):
         raise Refused(f"{found.issuer} did not register a client: {_error(answer)}.", "Pass --client-id.")
     return str(answer["client_id"])
@@ -160,7 +160,7 @@ async def sign_in_by_browser(
     # `state` binds the answer to this login, the verifier binds the code to this process (PKCE).
     state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(48)
     challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode("ascii")).digest()).rstrip(b"=")
-    asked = {
+    query = {
         "response_type": "code",
         "client_id": client,
         "redirect_uri": redirect,
@@ -172,14 +172,14 @@ async def sign_in_by_browser(
         **({"prompt": "consent"} if "offline_access" in scopes else {}),
     }
     joint = "&" if urlsplit(found.provider.authorization).query else "?"
-    tell(f"{found.provider.authorization}{joint}{urlencode(asked)}")
+    tell(f"{found.provider.authorization}{joint}{urlencode(query)}")
     answer = await wait(state)
     # RFC 9207: the code of another provider must not be sent to this one.
     if answer.get("iss", "" if found.provider.names_issuer else found.issuer) != found.issuer:
         raise Refused("Another provider answered.", "Nothing was stored. Join again.")
     if "code" not in answer:
         raise Refused(f"{found.issuer} refused: {_error(answer)}.", "Nothing was stored. Join again.")
-    given = {
+    form = {
         "grant_type": "authorization_code",
         "code": answer["code"],
         "redirect_uri": redirect,
@@ -187,7 +187,7 @@ async def sign_in_by_browser(
         "code_verifier": verifier,
         "resource": found.resource,
     }
-    return await _membership(found, client, await _asked(found.provider.token, data=given))
+    return await _membership(found, client, await _ask_provider(found.provider.token, data=form))
 
 
 async def sign_in_by_device(
@@ -196,18 +196,18 @@ async def sign_in_by_device(
     """Sign in by the device flow (RFC 8628). tell: shows the person the address to open and the code to type there."""
     if not found.provider.device:
         raise Refused(f"{found.issuer} has no device flow.", "Join from a machine with a browser, without --device.")
-    given = {"client_id": client, "scope": " ".join(scopes), "resource": found.resource}
-    begun = await _asked(found.provider.device, data=given)
-    code, address, shown = (begun.get(key) for key in ("device_code", "verification_uri", "user_code"))
-    if not (isinstance(code, str) and isinstance(address, str) and isinstance(shown, str)):
+    device_form = {"client_id": client, "scope": " ".join(scopes), "resource": found.resource}
+    begun = await _ask_provider(found.provider.device, data=device_form)
+    code, address, user_code = (begun.get(key) for key in ("device_code", "verification_uri", "user_code"))
+    if not (isinstance(code, str) and isinstance(address, str) and isinstance(user_code, str)):
         raise Refused(f"{found.issuer} did not begin a device flow: {_error(begun)}.", "Join without --device.")
     check_url(address)
-    tell(address, shown)
+    tell(address, user_code)
     pause, end = _number(begun.get("interval"), 5.0), time.monotonic() + DEVICE_SECONDS
-    asked = {"grant_type": DEVICE_GRANT, "device_code": code, "client_id": client, "resource": found.resource}
+    token_form = {"grant_type": DEVICE_GRANT, "device_code": code, "client_id": client, "resource": found.resource}
     while time.monotonic() < end:
         await anyio.sleep(min(max(pause, 0.2), 60.0))
-        answer = await _asked(found.provider.token, data=asked)
+        answer = await _ask_provider(found.provider.token, data=token_form)
         if answer.get("error") == "slow_down":
             # RFC 8628, section 3.5: five seconds more, for this request and all later ones.
             pause += 5
@@ -216,29 +216,31 @@ async def sign_in_by_device(
     raise Refused("Nobody confirmed the code in time.", "Nothing was stored. Join again.")
 
 
-async def renewed(one: Membership) -> Membership:
+async def renew_membership(membership: Membership) -> Membership:
     """Return a membership with a new token. Raise Refused where the provider gives none: the person joins again."""
-    hint = f"Run: evolvable team join {one.resource}"
-    if not one.refresh:
-        raise Refused(f"The sign-in to {one.resource} has ended.", hint)
+    hint = f"Run: evolvable team join {membership.resource}"
+    if not membership.refresh:
+        raise Refused(f"The sign-in to {membership.resource} has ended.", hint)
     try:
         async with new_client() as http:
-            provider = await discover(http, one.issuer)
+            provider = await discover(http, membership.issuer)
     except (httpx2.HTTPError, ValueError) as error:
-        raise Refused(f"{one.issuer} cannot be asked: {ascii(str(error))[:200]}.", "Try again in a moment.") from None
-    found = ServedLibrary(one.resource, one.issuer, provider)
-    asked = {
+        raise Refused(
+            f"{membership.issuer} cannot be asked: {ascii(str(error))[:200]}.", "Try again in a moment."
+        ) from None
+    found = ServedLibrary(membership.resource, membership.issuer, provider)
+    form = {
         "grant_type": "refresh_token",
-        "refresh_token": one.refresh,
-        "client_id": one.client,
-        "resource": one.resource,
+        "refresh_token": membership.refresh,
+        "client_id": membership.client,
+        "resource": membership.resource,
     }
-    answer = await _asked(found.provider.token, data=asked)
+    answer = await _ask_provider(found.provider.token, data=form)
     if "access_token" not in answer:
-        raise Refused(f"The sign-in to {one.resource} has ended: {_error(answer)}.", hint)
-    made = await _membership(found, one.client, answer)
+        raise Refused(f"The sign-in to {membership.resource} has ended: {_error(answer)}.", hint)
+    fresh = await _membership(found, membership.client, answer)
     # A provider that does not rotate refresh tokens returns none; the old one stays valid.
-    return made if made.refresh else replace(made, refresh=one.refresh)
+    return fresh if fresh.refresh else replace(fresh, refresh=membership.refresh)
 
 
 async def _membership(found: ServedLibrary, client: str, answer: Mapping[str, Any]) -> Membership:
@@ -267,7 +269,7 @@ async def _membership(found: ServedLibrary, client: str, answer: Mapping[str, An
     )
 
 
-async def _asked(url: str, **body: Any) -> dict[str, Any]:
+async def _ask_provider(url: str, **body: Any) -> dict[str, Any]:
     try:
         async with new_client() as client:
             return (await ask_json(client, "POST", url, **body))[1]
@@ -283,12 +285,12 @@ def _number(value: object, usual: float) -> float:
     return float(value) if isinstance(value, int | float) else usual
 
 
-def save_membership(name: str, one: Membership) -> Path:
+def save_membership(name: str, membership: Membership) -> Path:
     """Write a membership to a file of mode 0600 in the person's own folder; return the file."""
     folder = memberships()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / f"{name}.json"
-    write_private(path, json.dumps({"version": 1, **asdict(one)}, indent=1) + "\n")
+    write_private(path, json.dumps({"version": 1, **asdict(membership)}, indent=1) + "\n")
     return path
 
 
@@ -301,20 +303,20 @@ def load_membership(name: str) -> Membership:
     try:
         with open(path, "rb", opener=regular_file) as file:
             check_owner(path, os.fstat(file.fileno()))
-            said = json.loads(file.read(1_000_000))
+            document = json.loads(file.read(1_000_000))
         # KeyError for a file without it, which is caught below as a broken one.
-        said.pop("version")
-        one = Membership(**said)
-        texts = (one.resource, one.issuer, one.client, one.token, one.refresh)
-        if not all(isinstance(text, str) for text in texts) or not isinstance(one.expires, int | float):
+        document.pop("version")
+        membership = Membership(**document)
+        texts = (membership.resource, membership.issuer, membership.client, membership.token, membership.refresh)
+        if not all(isinstance(text, str) for text in texts) or not isinstance(membership.expires, int | float):
             raise ValueError("types")
-        check_url(one.resource)
-        check_url(one.issuer)
+        check_url(membership.resource)
+        check_url(membership.issuer)
     except FileNotFoundError:
         raise NotFound(f"No library was joined as {name}.", "`evolvable team join URL` joins one.") from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise InvalidArgument(f"{path} is not a membership.", "Delete it, and join again.") from None
-    return one
+    return membership
 
 
 def membership_file(name: str) -> Path:
@@ -331,7 +333,7 @@ def name_project(name: str, place: Path, scope: str) -> Path:
     """
     folder = _projects_folder(name)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    workingcopy.change_projects(folder, lambda known: known.having(workingcopy.Project(place, scope)))
+    workingcopy.change_projects(folder, lambda projects: projects.with_projects(workingcopy.Project(place, scope)))
     return folder / workingcopy.PROJECTS_FILE
 
 

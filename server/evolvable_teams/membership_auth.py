@@ -21,7 +21,7 @@ from anyio.to_thread import run_sync
 from evolvable_store import read_regular, write_private
 from evolvable_store.errors import NotFound
 from evolvable_store.workingcopy import exclusive
-from evolvable_teams.joining import Membership, load_membership, membership_file, renewed, save_membership
+from evolvable_teams.joining import Membership, load_membership, membership_file, renew_membership, save_membership
 
 EARLY_SECONDS = 60.0
 """How long before its end a token is renewed."""
@@ -39,7 +39,7 @@ class MembershipAuth(httpx2.Auth):
     """Shows the token of a membership to its own server, and renews it before it ends."""
 
     def __init__(self, name: str) -> None:
-        self._name, self._one = name, load_membership(name)
+        self._name, self._membership = name, load_membership(name)
         # Of this process: its requests renew one after another. The lease keeps other processes
         # out.
         self._lock = anyio.Lock()
@@ -49,61 +49,61 @@ class MembershipAuth(httpx2.Auth):
     @property
     def resource(self) -> str:
         """The address of the server."""
-        return self._one.resource
+        return self._membership.resource
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """Add the token to a request of the membership's own server."""
-        if not _is_same_origin(str(request.url), self._one.resource):
+        if not _is_same_origin(str(request.url), self._membership.resource):
             yield request
             return
         # Renewed while the old token still works, so that other processes need not wait.
-        if self._one.expires - EARLY_SECONDS < time.time():
-            await self._renew(self._one.token, refused=False)
-        tried = self._one.token
+        if self._membership.expires - EARLY_SECONDS < time.time():
+            await self._renew(self._membership.token, refused=False)
+        tried = self._membership.token
         request.headers["authorization"] = f"Bearer {tried}"
         answer = yield request
         if answer.status_code == 401:
             await self._renew(tried, refused=True)
-            request.headers["authorization"] = f"Bearer {self._one.token}"
+            request.headers["authorization"] = f"Bearer {self._membership.token}"
             yield request
 
     async def _renew(self, tried: str, *, refused: bool) -> None:
         """Have another token than the one that was tried. refused: it is of no use; else it is, until its end."""
         async with self._lock:
-            while self._one.token == tried:
-                made, takes = None, True
+            while self._membership.token == tried:
+                fresh, takes = None, True
                 try:
                     takes = await run_sync(self._take_lease, tried)
-                    made = await renewed(self._one) if takes else None
+                    fresh = await renew_membership(self._membership) if takes else None
                 finally:
                     if takes:
                         # The provider has taken the old refresh token back; a cancelled task must
                         # still store the new one.
                         with anyio.CancelScope(shield=True):
-                            await run_sync(self._end_lease, tried, made)
+                            await run_sync(self._end_lease, tried, fresh)
                 if takes:
                     return
-                if not refused and self._one.expires > time.time():
+                if not refused and self._membership.expires > time.time():
                     return
                 await anyio.sleep(_PAUSE)
 
     def _take_lease(self, tried: str) -> bool:
         """Return whether this process renews the token now; read the one that another process wrote."""
         with self._exclusive():
-            self._one = load_membership(self._name)
-            if self._one.token != tried or self._is_leased():
+            self._membership = load_membership(self._name)
+            if self._membership.token != tried or self._is_leased():
                 return False
             lease = {"holder": self._holder, "until": time.time() + LEASE_SECONDS}
             write_private(self._lease, json.dumps(lease), durable=False)
             return True
 
-    def _end_lease(self, tried: str, made: Membership | None) -> None:
+    def _end_lease(self, tried: str, fresh: Membership | None) -> None:
         with self._exclusive():
-            if made is not None:
-                self._one = made
+            if fresh is not None:
+                self._membership = fresh
                 with suppress(NotFound):  # the person left the library meanwhile
                     if load_membership(self._name).token == tried:
-                        save_membership(self._name, made)
+                        save_membership(self._name, fresh)
             if _read_lease(self._lease)[0] == self._holder:
                 self._lease.unlink(missing_ok=True)
 
@@ -119,7 +119,7 @@ class MembershipAuth(httpx2.Auth):
 
     def _exclusive(self) -> AbstractContextManager[None]:
         lock = self._lease.with_suffix(".lock")
-        return exclusive(lock, LOCK_SECONDS, f"the sign-in to {self._one.resource}")
+        return exclusive(lock, LOCK_SECONDS, f"the sign-in to {self._membership.resource}")
 
 
 def _read_lease(file: Path) -> tuple[str, float]:
@@ -145,6 +145,6 @@ def _lives(holder: str) -> bool:
     return True
 
 
-def _is_same_origin(one: str, other: str) -> bool:
-    first, second = urlsplit(one), urlsplit(other)
+def _is_same_origin(left: str, right: str) -> bool:
+    first, second = urlsplit(left), urlsplit(right)
     return (first.scheme, first.netloc.lower()) == (second.scheme, second.netloc.lower())

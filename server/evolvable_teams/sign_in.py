@@ -91,10 +91,10 @@ class LoginFlow:
 
     async def begin(self) -> tuple[str, str]:
         """Return where to send a browser, and the value of the cookie that it comes back with. Raise Refused."""
-        metadata = await self._discovered()
+        metadata = await self._discover()
         state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode("ascii")).digest()).rstrip(b"=")
-        asked = {
+        query = {
             "response_type": "code",
             "client_id": self._settings.client,
             "redirect_uri": self.redirect,
@@ -104,23 +104,25 @@ class LoginFlow:
             "code_challenge": challenge.decode("ascii"),
             "code_challenge_method": "S256",
         }
-        kept = json.dumps([state, nonce, verifier]).encode("ascii")
+        login_state = json.dumps([state, nonce, verifier]).encode("ascii")
         joint = "&" if urlsplit(metadata.authorization).query else "?"
-        sealed = self._seal.encrypt_at_time(kept, int(self._clock()))
-        return f"{metadata.authorization}{joint}{urlencode(asked)}", sealed.decode("ascii")
+        sealed = self._seal.encrypt_at_time(login_state, int(self._clock()))
+        return f"{metadata.authorization}{joint}{urlencode(query)}", sealed.decode("ascii")
 
     async def finish(self, query: str, cookie: str) -> SignedIn:
         """Return who came back with this query and this cookie. Raise Refused with what to tell the person."""
         try:
-            kept = self._seal.decrypt_at_time(cookie.encode("ascii", "replace"), LOGIN_SECONDS, int(self._clock()))
+            login_state = self._seal.decrypt_at_time(
+                cookie.encode("ascii", "replace"), LOGIN_SECONDS, int(self._clock())
+            )
         except InvalidToken:
             raise Refused("This browser did not begin this login, or began it too long ago.", _AGAIN) from None
-        state, nonce, verifier = json.loads(kept)
+        state, nonce, verifier = json.loads(login_state)
         answer = _single(query)
         # In constant time, as the value comes from outside.
         if not secrets.compare_digest(answer.get("state", "").encode(), state.encode()):
             raise Refused("This answer belongs to another login.", _AGAIN)
-        metadata = await self._discovered()
+        metadata = await self._discover()
         # Another provider's answer (RFC 9207): its code must not be sent to ours.
         if answer.get("iss", metadata.issuer if not metadata.names_issuer else "") != metadata.issuer:
             raise Refused("Another provider than ours answered.", _AGAIN)
@@ -133,13 +135,13 @@ class LoginFlow:
         if not signed.token:
             return signed
         try:
-            own = await self._userinfo(await self._discovered(), signed.token, signed.subject)
+            own = await self._userinfo(await self._discover(), signed.token, signed.subject)
         except Refused:
             return None
         return self._person(signed.claims, own, signed.token, signed.seconds)
 
     async def _redeem(self, metadata: ProviderMetadata, code: str, nonce: str, verifier: str) -> SignedIn:
-        given = {
+        form = {
             "grant_type": "authorization_code",
             "code": code,
             "redirect_uri": self.redirect,
@@ -149,14 +151,14 @@ class LoginFlow:
         auth = (self._settings.client, self._secret) if self._secret else None
         try:
             async with new_client() as client:
-                status, answer = await ask_json(client, "POST", metadata.token, data=given, auth=auth)
+                status, answer = await ask_json(client, "POST", metadata.token, data=form, auth=auth)
             identity = str(answer.get("id_token", ""))
             claims = await self._keys.identity_claims(identity, self._settings.client, nonce) if status == 200 else None
         except (httpx2.HTTPError, ValueError, EvolvableError) as error:
             raise self._unreachable(error) from None
         if status != 200 or claims is None:
-            said = ascii(str(answer.get("error", "its answer holds no valid ID token"))[:80])
-            raise Refused(f"{self.provider} did not confirm the login: {said}.", _AGAIN)
+            error_text = ascii(str(answer.get("error", "its answer holds no valid ID token"))[:80])
+            raise Refused(f"{self.provider} did not confirm the login: {error_text}.", _AGAIN)
         lasts = answer.get("expires_in")
         # The session ends with the access token, because `recheck` needs it.
         seconds = min(SIGNED_IN_SECONDS, float(lasts)) if isinstance(lasts, int | float) else SIGNED_IN_SECONDS
@@ -197,7 +199,7 @@ class LoginFlow:
         identity = Identity(Principal.PERSON, f"oidc:{subject}@{self.provider}")
         return SignedIn(identity, permissions, subject, claims, token, seconds) if permissions else None
 
-    async def _discovered(self) -> ProviderMetadata:
+    async def _discover(self) -> ProviderMetadata:
         if self._metadata is None:
             try:
                 async with new_client() as client:

@@ -96,7 +96,7 @@ class Tokens:
         # Times of uses that are not in the file yet, or could not be written.
         self._noted: dict[str, datetime] = {}
 
-    def begun(self) -> bool:
+    def is_in_use(self) -> bool:
         """Return whether a token was ever made here; from then on a server asks everybody for one."""
         return self._path.exists()
 

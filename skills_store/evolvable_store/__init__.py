@@ -113,7 +113,7 @@ if TYPE_CHECKING:
         waiting_sessions,
     )
     from evolvable_store.safe_yaml import InvalidYaml, UnsafeYaml, load_yaml
-    from evolvable_store.secret_copies import holds_text, unpacked, without_texts
+    from evolvable_store.secret_copies import holds_text, unpack_archive, without_texts
     from evolvable_store.store import Store
     from evolvable_store.transaction import Transaction, WriteResult, arrive, format_time
     from evolvable_store.used_days import USED_DAYS_FILE, days_of_use, plan_day, planned_day
@@ -165,7 +165,7 @@ else:
                 "QueuedSession enqueue file_name finish_session give_back reclaim take_session waiting_sessions"
             ),
             "safe_yaml": "InvalidYaml UnsafeYaml load_yaml",
-            "secret_copies": "holds_text unpacked without_texts",
+            "secret_copies": "holds_text unpack_archive without_texts",
             "store": "Store",
             "transaction": "Transaction WriteResult arrive format_time",
             "used_days": "USED_DAYS_FILE days_of_use plan_day planned_day",
@@ -307,7 +307,7 @@ __all__ = [
     "take_session",
     "unclear_problems",
     "unpack",
-    "unpacked",
+    "unpack_archive",
     "waiting_sessions",
     "without_texts",
     "with_fork",

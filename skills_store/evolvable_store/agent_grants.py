@@ -41,12 +41,12 @@ class AgentGrants:
     mode: str = ""
     unclear: bool = False
 
-    def widened(self, before: "AgentGrants") -> list[tuple[str, str]]:
+    def list_added_grants(self, before: "AgentGrants") -> list[tuple[str, str]]:
         """Return sorted pairs (key, grant) of everything that these grants allow and those before do not.
 
         A limit that was taken away or changed counts, and so does a head that cannot be read for certain.
         """
-        found = [("tools", tool) for tool in self.tools if not _covered(tool, before.tools)]
+        found = [("tools", tool) for tool in self.tools if not _is_covered(tool, before.tools)]
         found += self.grants - before.grants
         # A model or sandbox that is no longer named falls back to the client's default, which may allow more.
         found += [(key, what) for key, what in before.grants - self.grants if key in _EXACT]
@@ -67,9 +67,13 @@ def read_grants(document: Document) -> AgentGrants:
         # Clients differ in which of two equal keys they take, so the head is not certain.
         twice |= plain_key(key) in fields
         fields.setdefault(plain_key(key), value)
-    bad = [one for one in document.defects if one.severity is not Severity.WARNING and one is not NO_FRONTMATTER]
+    bad = [
+        defect
+        for defect in document.defects
+        if defect.severity is not Severity.WARNING and defect is not NO_FRONTMATTER
+    ]
     grants = {(key, what) for key in _NAMED for what in _parts(fields.get(key))}
-    grants |= {(key, _said(fields[key])) for key in _EXACT if key in fields and fields[key] is not None}
+    grants |= {(key, _as_text(fields[key])) for key in _EXACT if key in fields and fields[key] is not None}
     limits = {(key, what) for key in _LIMITS for what in _parts(fields.get(key))}
     tools = [tool for key in sorted(_TOOLS) if key in fields for tool in _tools(fields[key])]
     modes = sorted({_mode(fields[key]) for key in _MODES if key in fields} - {""})
@@ -90,7 +94,7 @@ def _delegates(fields: Mapping[str, object]) -> Iterator[tuple[str, object]]:
             yield "delegate" if "delegate" not in fields else "delegates", value
 
 
-def _covered(tool: str, by: frozenset[str]) -> bool:
+def _is_covered(tool: str, by: frozenset[str]) -> bool:
     """Return whether a set of tools includes one: by its name, by its name without brackets, or by ALL_TOOLS."""
     return bool({tool, ALL_TOOLS, tool.partition("(")[0]} & by)
 
@@ -101,8 +105,8 @@ def _tools(value: object) -> list[str]:
     if texts is None or not all(isinstance(text, str) for text in texts):
         # Clients differ in what they make of a value of another type; the widest reading is assumed.
         return [ALL_TOOLS]
-    named = [str(text).strip() for text in texts if str(text).strip()]
-    return [ALL_TOOLS if tool.replace("(*)", "") == ALL_TOOLS else tool for tool in named] or [ALL_TOOLS]
+    names = [str(text).strip() for text in texts if str(text).strip()]
+    return [ALL_TOOLS if tool.replace("(*)", "") == ALL_TOOLS else tool for tool in names] or [ALL_TOOLS]
 
 
 def _parts(value: object) -> list[str]:
@@ -110,19 +114,19 @@ def _parts(value: object) -> list[str]:
     if value is None or value is False or value in ("", [], {}):
         return []
     if isinstance(value, dict):
-        return [f"{key}: {_said(part)}" for key, part in value.items()]
+        return [f"{key}: {_as_text(part)}" for key, part in value.items()]
     if isinstance(value, str):
-        return [_said(part.strip()) for part in split_outside_brackets(value) if part.strip()]
-    return [_said(part) for part in value] if isinstance(value, list) else [_said(value)]
+        return [_as_text(part.strip()) for part in split_outside_brackets(value) if part.strip()]
+    return [_as_text(part) for part in value] if isinstance(value, list) else [_as_text(value)]
 
 
-def _said(value: object) -> str:
+def _as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
 def _mode(value: object) -> str:
-    said = _said(value).strip()
-    return "" if said.casefold() in _NO_MODE else said
+    mode = _as_text(value).strip()
+    return "" if mode.casefold() in _NO_MODE else mode
 
 
 def split_outside_brackets(text: str) -> list[str]:

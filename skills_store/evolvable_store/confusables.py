@@ -53,4 +53,4 @@ def _prototype(letter: str) -> str:
     partner: str = partners[0]["c"]
     if len(confusables.confusables_data[partner]) > 1:
         return partner
-    return min(letter, partner, key=lambda one: (len(one), one))
+    return min(letter, partner, key=lambda candidate: (len(candidate), candidate))

@@ -24,13 +24,13 @@ UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\uf
 """Letters and marks without a shape, which Python calls printable."""
 
 
-def quoted(text: str, most: int = 80) -> str:
+def quote_text(text: str, most: int = 80) -> str:
     """Return a text in quotation marks for a message, cut to `most` characters; letters of every script stay.
 
     Invisible characters, terminal controls and marks of writing direction are written as escapes.
     """
-    shown = repr(text if len(text) <= most else f"{text[: most - 3]}...")
-    return UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), shown)
+    literal = repr(text if len(text) <= most else f"{text[: most - 3]}...")
+    return UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), literal)
 
 
 class EvolvableError(Exception):
@@ -157,8 +157,8 @@ class InvalidResource(Invalid):
     """The files do not make a resource. `problems` holds every reason, not only the first."""
 
     def __init__(self, ref: str, problems: Sequence[str]) -> None:
-        listed = "; ".join(problems)
-        super().__init__(f"{ref} is not valid: {listed}.", "Fix each of these and try again.")
+        joined = "; ".join(problems)
+        super().__init__(f"{ref} is not valid: {joined}.", "Fix each of these and try again.")
         self.ref, self.problems = ref, tuple(problems)
 
 

@@ -24,9 +24,9 @@ def with_fork(data: bytes, agent: str, lying: bytes = b"") -> bytes:
     # Changing a head that a client reads otherwise than this parser could change more than the two lines.
     if place is None or not place.closed or not before or any(key in before for key in _KEYS):
         return data
-    wanted = {**before, "context": "fork", "agent": agent}
+    expected_values = {**before, "context": "fork", "agent": agent}
     # A client may have moved the two lines in the copy: writing them elsewhere would count as a change on disk.
-    if _values(lying) == wanted and without_fork(lying, agent) == data:
+    if _values(lying) == expected_values and without_fork(lying, agent) == data:
         return lying
     # The file's own line ends, so that the rest of the head keeps its bytes.
     end = b"\r\n" if data[: place.start].endswith(b"\r\n") else b"\n"
@@ -34,7 +34,7 @@ def with_fork(data: bytes, agent: str, lying: bytes = b"") -> bytes:
     head = head if head.endswith(b"\n") else head + end
     changed = head + b"".join(line + end for line in _lines(agent)) + data[place.end :]
     # The last key may be an open block scalar that swallows the lines; then the file stays as it is.
-    return changed if _values(changed) == wanted else data
+    return changed if _values(changed) == expected_values else data
 
 
 def without_fork(data: bytes, agent: str) -> bytes:
@@ -47,8 +47,8 @@ def without_fork(data: bytes, agent: str) -> bytes:
         return data
     lines = data[place.start : place.end].splitlines(keepends=True)
     # Compared by line, not parsed and rewritten: comments, quotes and order of the person's keys stay.
-    kept = [line for line in lines if line.rstrip(b"\r\n") not in _lines(agent)]
-    return data[: place.start] + b"".join(kept) + data[place.end :]
+    remaining_lines = [line for line in lines if line.rstrip(b"\r\n") not in _lines(agent)]
+    return data[: place.start] + b"".join(remaining_lines) + data[place.end :]
 
 
 def _lines(agent: str) -> tuple[bytes, bytes]:

@@ -189,7 +189,7 @@ def _fields(block: bytes, first_line: int, loose: bool) -> tuple[Mapping[str, ob
         return {}, (*defects, NO_MAPPING)
     fields = plain.value or {}
     if plain.repeated:
-        defects.append(Defect(Severity.ERROR, f"it has keys more than once: {_shown(', '.join(plain.repeated))}"))
+        defects.append(Defect(Severity.ERROR, f"it has keys more than once: {_abbreviate(', '.join(plain.repeated))}"))
     return fields, (*defects, *_type_defects(fields))
 
 
@@ -203,10 +203,10 @@ def top_level(text: str) -> "list[YamlEntry] | None":
 def _type_defects(fields: Mapping[str, object]) -> Iterator[Defect]:
     for key in ("name", "description"):
         if key in fields and not isinstance(fields[key], str):
-            yield Defect(Severity.ERROR, f"its {key} is {_shown(fields[key])}, not a text: quote it")
+            yield Defect(Severity.ERROR, f"its {key} is {_abbreviate(fields[key])}, not a text: quote it")
 
 
-def _shown(value: object) -> str:
+def _abbreviate(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -306,12 +306,12 @@ def _words(value: object) -> Iterator[str]:
 def _delegate(value: object) -> Delegate | None:
     """Return the delegate of a ref or of a block with the key agent; an unknown word counts as the default."""
     block = value if isinstance(value, dict) else {"agent": value}
-    given = block.get("agent")
-    agent = ", ".join(map(_string, given)) if isinstance(given, list) else _string(given)
+    agent_value = block.get("agent")
+    agent = ", ".join(map(_string, agent_value)) if isinstance(agent_value, list) else _string(agent_value)
     if not agent.strip(" ,"):
         return None
-    said = {key: word if (word := _string(block.get(key))) in words else words[0] for key, words in _WORDS}
-    return Delegate(agent, **said)
+    options = {key: word if (word := _string(block.get(key))) in words else words[0] for key, words in _WORDS}
+    return Delegate(agent, **options)
 
 
 _WORDS = tuple(DELEGATE_WORDS.items())

@@ -65,7 +65,7 @@ def check_library(store: Store, progress: Progress | None = None, checks: Sequen
     parts += (partial(run.extra, check) for check in checks)
     for part in parts:
         run.attempt(part)
-    return FsckReport(**run.counts, faults=run.found)
+    return FsckReport(**run.counts, faults=run.faults)
 
 
 class _TooMany(Exception):
@@ -107,7 +107,7 @@ class _LibraryCheck:
         self._operation = lru_cache(maxsize=256)(self._read_operation)
 
     @property
-    def found(self) -> tuple[Fault, ...]:
+    def faults(self) -> tuple[Fault, ...]:
         return tuple(self._faults)
 
     def attempt(self, part: Callable[[], None]) -> None:
@@ -167,7 +167,7 @@ class _LibraryCheck:
         # Two sorted streams, changes and operations, are merged, so that neither is held in memory.
         owners = self._owners()
         due, owner = 1, next(owners, None)
-        for sequence, operation, known in self._batches(self._up_to_end(self._rows.changes_after), 0):
+        for sequence, operation, has_resource in self._batches(self._up_to_end(self._rows.changes_after), 0):
             if sequence != due:
                 self._fault(
                     "it is missing from the log", f"change {due}" + (f" to {sequence - 1}" * (sequence > due + 1))
@@ -178,7 +178,7 @@ class _LibraryCheck:
                 self._fault("no operation made it", f"change {sequence}")
             elif owner[0] != operation:
                 self._fault(f"it names operation {operation} and lies in operation {owner[0]}", f"change {sequence}")
-            if not known:
+            if not has_resource:
                 self._fault("it belongs to no resource", f"change {sequence}")
             due = sequence + 1
         # Reading on to the end finds the faults of operations behind the last change.
@@ -210,7 +210,7 @@ class _LibraryCheck:
         """Check every resource's rows in the order in which the last one makes its head."""
         for identity, kind, scope, name in self._batches(self._rows.resources_after, 0, count=False):
             self.counts["resources"] += 1
-            self._history(identity, _History(_shown(kind, scope, name), kind, name))
+            self._history(identity, _History(_format_ref(kind, scope, name), kind, name))
 
     def _history(self, identity: int, history: _History) -> None:
         # A ref cannot be made of an unknown kind, and every check after this one makes refs.
@@ -264,13 +264,13 @@ class _LibraryCheck:
 
     def _entries(self, which: str, tree: str, manifest: str) -> dict[str, TreeEntry]:
         try:
-            listed = Manifest.from_json(manifest)
-            if listed.tree != tree:
+            parsed = Manifest.from_json(manifest)
+            if parsed.tree != tree:
                 self._fault("its list of files does not match its hash", which)
         except (ValueError, TypeError, AttributeError) as error:
             self._fault(f"its list of files cannot be read ({error})", which)
             return {}
-        return dict(listed)
+        return dict(parsed)
 
     def _check_entry(self, which: str, entry: TreeEntry) -> None:
         size = self._rows.blob_size(entry.sha256)
@@ -335,5 +335,5 @@ class _LibraryCheck:
             raise _TooMany
 
 
-def _shown(kind: str, scope: str, name: str) -> str:
+def _format_ref(kind: str, scope: str, name: str) -> str:
     return str(Ref(Kind(kind), name, scope)) if kind in set(Kind) else f"{kind}:{scope}/{name}"

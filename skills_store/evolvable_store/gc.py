@@ -79,9 +79,9 @@ def collect(store: Store, dry_run: bool = False, *, shrink: bool = False) -> Col
 
 def blobs_with(store: Store, texts: Iterable[bytes]) -> list[str]:
     """Return the blobs that hold one of these texts, in any form that `holds_text` knows. Reads every blob."""
-    wanted = tuple(texts)
-    contents = store.backend.purges.contents() if wanted else ()
-    return [name for name, data in contents if holds_text(data, wanted)]
+    search_texts = tuple(texts)
+    contents = store.backend.purges.contents() if search_texts else ()
+    return [name for name, data in contents if holds_text(data, search_texts)]
 
 
 def purge_content(store: Store, job: PurgeJob) -> list[str]:
@@ -95,8 +95,8 @@ def purge_content(store: Store, job: PurgeJob) -> list[str]:
     done = purges.write_tombstones(job, dict.fromkeys(job.blobs, job.notice))
     for name in blobs_with(store, job.texts):
         data = store.blob(name)
-        if (made := without_texts(data, job.texts, job.mark)) != data:
-            done += purges.write_tombstones(job, {name: made})
+        if (cleaned := without_texts(data, job.texts, job.mark)) != data:
+            done += purges.write_tombstones(job, {name: cleaned})
     purges.replace_texts(job)
     return done
 
@@ -135,12 +135,12 @@ class SecretFindings:
     def __init__(self, store: Store, look: SecretDetector, rules: int) -> None:
         self._store, self._look, self._rules = store, look, rules
 
-    def catch_up(self, progress: Callable[[int, int], None] | None = None) -> int:
+    def scan_new(self, progress: Callable[[int, int], None] | None = None) -> int:
         """Scan every blob that these rules have not scanned; return how many there were.
 
         A library that cannot be written is scanned again each time. progress: called with the blobs scanned, and all.
         """
-        unseen = self._store.backend.secrets.unscanned(self._rules)
+        unseen = self._store.backend.secrets.list_unscanned(self._rules)
         findings: list[tuple[str, int, str]] = []
         for start in range(0, len(unseen), _READ_TOGETHER):
             end = start + _READ_TOGETHER
@@ -160,42 +160,48 @@ class SecretFindings:
             except zlib.error:
                 continue  # fsck reports it
             # An empty text for "nothing found" keeps the row of most blobs short.
-            yield name, self._rules, json.dumps([[one.id, one.kind, one.line] for one in found]) if found else ""
+            yield (
+                name,
+                self._rules,
+                json.dumps([[secret.id, secret.kind, secret.line] for secret in found]) if found else "",
+            )
 
-    def accepted(self) -> dict[str, str]:
+    def accepted_findings(self) -> dict[str, str]:
         """Return the ids that a person accepted, each with the reason."""
-        return self._store.backend.secrets.accepted()
+        return self._store.backend.secrets.accepted_findings()
 
     def accept(self, id: str, actor: str, reason: str) -> None:
         """Record that a person accepts a finding."""
         self._store.backend.secrets.accept(id, self._store.now(), actor, reason)
 
-    def held(self, *, everything: bool = False) -> list[SecretOccurrence]:
+    def list_occurrences(self, *, everything: bool = False) -> list[SecretOccurrence]:
         """Return every finding with every file that holds it, by ref, newest version first.
 
         everything: include the findings that a person accepted.
         """
         secrets = self._store.backend.secrets
-        accepted = {} if everything else self.accepted()
+        accepted = {} if everything else self.accepted_findings()
         by_blob = {
-            sha256: [one for fields in json.loads(found) if (one := DetectedSecret(*fields)).id not in accepted]
-            for sha256, found in secrets.found().items()
+            sha256: [secret for fields in json.loads(found) if (secret := DetectedSecret(*fields)).id not in accepted]
+            for sha256, found in secrets.findings().items()
         }
         names = [sha256 for sha256, found in by_blob.items() if found]
         places = secrets.locations(names) if names else []
-        held = [SecretOccurrence(one, *place) for place in places for one in by_blob[place[3]]]
-        return sorted(held, key=lambda one: (str(one.ref), -one.version, one.path, one.found.line))
+        occurrences = [SecretOccurrence(secret, *place) for place in places for secret in by_blob[place[3]]]
+        return sorted(
+            occurrences, key=lambda secret: (str(secret.ref), -secret.version, secret.path, secret.found.line)
+        )
 
     def add_left(self, blobs: Iterable[str], found: DetectedSecret) -> None:
         """Store a finding for blobs in which the rules do not detect it, such as archives that a purge left."""
-        kept = self._store.backend.secrets.found()
-        rows = {name: {tuple(one) for one in json.loads(kept.get(name, "[]"))} for name in blobs}
+        stored = self._store.backend.secrets.findings()
+        rows = {name: {tuple(fields) for fields in json.loads(stored.get(name, "[]"))} for name in blobs}
         added = [
             (name, self._rules, json.dumps(sorted({*row, (found.id, found.kind, found.line)})))
             for name, row in rows.items()
         ]
         self._store.backend.secrets.add(added)
 
-    def named(self, pattern: str) -> list[BlobLocation]:
+    def locate_paths(self, pattern: str) -> list[BlobLocation]:
         """Return every file of a version whose path matches a LIKE pattern, unless it was purged."""
         return self._store.backend.secrets.locations_like(pattern)

@@ -90,20 +90,20 @@ class Intent(Statement):
             fields += (self.principal, self.via)
         return hashlib.sha256(json.dumps(fields).encode("ascii")).hexdigest()
 
-    def dated(self, at: str) -> "Intent":
+    def with_time(self, at: str) -> "Intent":
         """Return the intent with this time."""
         # Every update does this. dataclasses.replace takes more than twice as long.
         i = self
         return Intent(at, i.actor, i.reason, i.session, i.evidence, i.undoes, i.principal, i.via)
 
 
-def statement_of(intent: Intent, moved: "Sequence[tuple[str, str, str, int | None, str]]") -> bytes:
+def statement_of(intent: Intent, moves: "Sequence[tuple[str, str, str, int | None, str]]") -> bytes:
     """Return the bytes that a signature of an operation covers: its intent and every move of a name.
 
-    moved: (kind, scope, name, version after, hash of the newest version) of each change, in order.
+    moves: (kind, scope, name, version after, hash of the newest version) of each change, in order.
     """
     # The first two elements name the format, so that no other signed text can be taken for this one.
-    return json.dumps(["evolvable operation", 1, intent.digest, [list(one) for one in moved]]).encode("ascii")
+    return json.dumps(["evolvable operation", 1, intent.digest, [list(move) for move in moves]]).encode("ascii")
 
 
 QUICKSTART = Identity(Principal.IMPORT, "quickstart")

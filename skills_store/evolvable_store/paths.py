@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
 
-from evolvable_store.errors import InvalidPath, LibraryReadOnly, UntrustedHome, quoted
+from evolvable_store.errors import InvalidPath, LibraryReadOnly, UntrustedHome, quote_text
 
 RESERVED_NAMES = frozenset(
     ("con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in "123456789"))
@@ -65,7 +65,7 @@ def check_path(path: str) -> str:
     reason = path_problem(path)
     if reason:
         raise InvalidPath(
-            f"{quoted(path)} is not a path inside a resource: {reason}.",
+            f"{quote_text(path)} is not a path inside a resource: {reason}.",
             "Give a relative path such as SKILL.md or references/api.md.",
         )
     return path
@@ -268,28 +268,28 @@ def check_home(place: Path | str, registered: Registered = no_homes, *, create: 
 
     @lru_cache(maxsize=1)
     # Read at most once, and only where the answer matters: registered() may read the person's configuration.
-    def known() -> bool:
-        return any(Path(os.path.realpath(one)) == real for one in registered())
+    def is_registered() -> bool:
+        return any(Path(os.path.realpath(path)) == real for path in registered())
 
     # Before the folder is made: a repository that names a home must not get one created.
-    _check_work_tree(home, real, known)
+    _check_work_tree(home, real, is_registered)
     if create:
         _make(real)
     try:
         status = os.stat(real)
     except OSError:
         return  # there is none, or it cannot be reached, and opening it reports so
-    _check_parents(home, real, known)
+    _check_parents(home, real, is_registered)
     if status.st_uid != os.geteuid():
         # A home of another account is used as it is, if registered: its modes are not this account's to change.
-        if not known():
+        if not is_registered():
             raise _foreign_home(home, home, status)
         return
-    _check_library(home, real, known)
-    if (other := _foreign_entry(real)) and not known():
+    _check_library(home, real, is_registered)
+    if (other := _foreign_entry(real)) and not is_registered():
         if create:
             raise UntrustedHome(
-                f"{home} holds no library and other files ({quoted(str(other))}), so it is no folder for one.",
+                f"{home} holds no library and other files ({quote_text(str(other))}), so it is no folder for one.",
                 f"Name a new folder; or, if you mean this one, add {real} to `homes` in {CONFIGURATION}.",
             )
         return
@@ -317,9 +317,9 @@ def work_tree(folder: Path) -> Path | None:
     return next((above for above in (folder, *folder.parents) if os.path.lexists(above / ".git")), None)
 
 
-def _check_work_tree(home: Path, real: Path, known: _IsRegistered) -> None:
+def _check_work_tree(home: Path, real: Path, is_registered: _IsRegistered) -> None:
     tree = work_tree(real)
-    if tree is None or known():
+    if tree is None or is_registered():
         return
     raise UntrustedHome(
         f"{home} lies in the work tree {tree}, so a repository may have named it as the library.",
@@ -327,7 +327,7 @@ def _check_work_tree(home: Path, real: Path, known: _IsRegistered) -> None:
     )
 
 
-def _check_parents(home: Path, real: Path, known: _IsRegistered) -> None:
+def _check_parents(home: Path, real: Path, is_registered: _IsRegistered) -> None:
     """Take from others the right to replace the home; refuse it where that is not ours to take."""
     for folder in reversed(real.parents):
         try:
@@ -338,7 +338,7 @@ def _check_parents(home: Path, real: Path, known: _IsRegistered) -> None:
         if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
             if status.st_uid == os.geteuid():
                 _restrict(folder, status.st_mode & ~stat.S_IWOTH)
-            elif not known():
+            elif not is_registered():
                 raise UntrustedHome(
                     f"{home} lies in {folder}, where every account can replace it ({_describe_owner(status)}).",
                     f"Move the library to another folder, or add {real} to `homes` in {CONFIGURATION}.",
@@ -347,13 +347,13 @@ def _check_parents(home: Path, real: Path, known: _IsRegistered) -> None:
             return  # others do not get any further
 
 
-def _check_library(home: Path, real: Path, known: _IsRegistered) -> None:
+def _check_library(home: Path, real: Path, is_registered: _IsRegistered) -> None:
     """Refuse a library that another account put into a home of ours."""
     for name in LIBRARY_FILES:
         with contextlib.suppress(OSError):
             # lstat: a link that another account placed counts as that account's, wherever it leads.
             status = os.lstat(real / name)
-            if status.st_uid != os.geteuid() and not known():
+            if status.st_uid != os.geteuid() and not is_registered():
                 raise _foreign_home(home, home / name, status)
 
 
@@ -386,12 +386,12 @@ def _repair(real: Path, status: os.stat_result) -> None:
     if was_open:
         _restrict(real, status.st_mode & _FOLDER)
     # A closed home hides what lies in it, so a walk over all of it is needed only after it was open.
-    for path, one in _walk_entries(str(real)) if was_open else _entries(str(real)):
-        others = one.st_mode & _OTHERS
-        if os.path.basename(path) == "tokens.json" and one.st_mode & _OTHERS_WRITE:
+    for path, entry_status in _walk_entries(str(real)) if was_open else _entries(str(real)):
+        others = entry_status.st_mode & _OTHERS
+        if os.path.basename(path) == "tokens.json" and entry_status.st_mode & _OTHERS_WRITE:
             continue  # what stands in it may be another's; reading it reports so
-        if others and one.st_uid == os.geteuid():
-            _restrict(Path(path), one.st_mode & _FOLDER)
+        if others and entry_status.st_uid == os.geteuid():
+            _restrict(Path(path), entry_status.st_mode & _FOLDER)
 
 
 def _entries(folder: str) -> Iterator[tuple[str, os.stat_result]]:
@@ -449,10 +449,10 @@ def running_postgres(data: Path) -> int | None:
         number = int((data / "postmaster.pid").read_text(encoding="utf-8").splitlines()[0])
         command = Path(f"/proc/{number}/cmdline")
         # The process number of a dead server may belong to another program by now, which does not name the folder.
-        shown = not Path("/proc/self/cmdline").exists() or os.fsencode(data) in command.read_bytes().split(b"\0")
+        is_server = not Path("/proc/self/cmdline").exists() or os.fsencode(data) in command.read_bytes().split(b"\0")
     except (OSError, ValueError, IndexError):
         return None
-    return number if shown else None
+    return number if is_server else None
 
 
 def open_elsewhere(path: Path) -> Iterator[str]:

@@ -112,42 +112,42 @@ def with_powers(data: bytes, source: bytes, names: Collection[str]) -> bytes:
     head, other = _head(data), _head(source)
     if WHOLE in names or head.unclear or other.unclear or head.place is None:
         return _with_head(data, head, other)
-    lines, given = list(head.entries), list(other.entries)
+    lines, source_entries = list(head.entries), list(other.entries)
     for name in sorted(names):
-        new = [entry for entry in given if plain_key(entry.key) == name]
+        new = [entry for entry in source_entries if plain_key(entry.key) == name]
         # A key keeps its place in the head, so that a diff shows only its value.
         at = next((number for number, entry in enumerate(lines) if plain_key(entry.key) == name), None)
         lines = [entry for entry in lines if plain_key(entry.key) != name]
-        place = _after(lines, given, new) if at is None else at
+        place = _insert_position(lines, source_entries, new) if at is None else at
         lines[place:place] = new
     ended = [entry.text if entry.text.endswith("\n") else entry.text + "\n" for entry in lines]
     text = (head.lead + "".join(ended)).encode()
     changed = data[: head.place.start] + text + data[head.place.end :]
     # Read back what was written: quotes or anchors around the lines could have changed their meaning.
-    now, wanted = _head(changed), _head(source)
-    same = not now.unclear and all(now.by_name.get(name) == wanted.by_name.get(name) for name in names)
+    now, expected = _head(changed), _head(source)
+    same = not now.unclear and all(now.by_name.get(name) == expected.by_name.get(name) for name in names)
     return changed if same else _with_head(data, head, other)
 
 
-def restored_powers(disk: bytes, written: bytes, kept: bytes, names: Collection[str]) -> bytes:
-    """Return the file on disk with the powers of `kept`, except those that changed on disk since `written`."""
+def restore_powers(disk: bytes, written: bytes, original: bytes, names: Collection[str]) -> bytes:
+    """Return the file on disk with the powers of `original`, except those that changed on disk since `written`."""
     if disk == written:
-        return kept
+        return original
     now, then = _head(disk), _head(written)
     # Only the body was edited: the head goes back exactly as it was.
     if now.block == then.block:
-        return _head(kept).block + disk[len(now.block) :]
+        return _head(original).block + disk[len(now.block) :]
     untouched = {name for name in names if name != WHOLE and now.by_name.get(name) == then.by_name.get(name)}
-    if now.unclear or then.unclear or _head(kept).unclear:
+    if now.unclear or then.unclear or _head(original).unclear:
         return disk
-    return with_powers(disk, kept, untouched)
+    return with_powers(disk, original, untouched)
 
 
-def _after(lines: list[_Entry], given: list[_Entry], new: list[_Entry]) -> int:
+def _insert_position(lines: list[_Entry], source_entries: list[_Entry], new: list[_Entry]) -> int:
     """Return the index for a new key: behind the nearest key that it follows in the other head, else the end."""
     keys = [entry.key for entry in lines]
-    at = given.index(new[0]) if new else 0
-    for entry in reversed(given[:at]):
+    at = source_entries.index(new[0]) if new else 0
+    for entry in reversed(source_entries[:at]):
         if entry.key in keys:
             return keys.index(entry.key) + 1
     return len(lines)
@@ -159,8 +159,8 @@ def _with_head(data: bytes, head: _Head, other: _Head) -> bytes:
         return other.block + body
     summary = summarize(parse_document(data))
     names = {"name": summary.name, "description": summary.description}
-    said = [f"{key}: {json.dumps(text, ensure_ascii=False)}" for key, text in names.items() if text]
-    return "\n".join(["---", *said, "---", ""]).encode() + body if head.block else body
+    lines = [f"{key}: {json.dumps(text, ensure_ascii=False)}" for key, text in names.items() if text]
+    return "\n".join(["---", *lines, "---", ""]).encode() + body if head.block else body
 
 
 # Several functions here parse the same main file in a row.
@@ -170,15 +170,19 @@ def _head(data: bytes) -> _Head:
     if place is None:
         return _Head()
     block = data[: place.body]
-    bad = [one for one in document.defects if one.severity is not Severity.WARNING and one is not NO_FRONTMATTER]
+    bad = [
+        defect
+        for defect in document.defects
+        if defect.severity is not Severity.WARNING and defect is not NO_FRONTMATTER
+    ]
     text = data[place.start : place.end].decode("utf-8", "replace")
     # A name that is no text breaks the specification and leaves the fields readable.
-    types = [one for one in bad if one.text.startswith(("its name is", "its description is"))]
+    types = [defect for defect in bad if defect.text.startswith(("its name is", "its description is"))]
     entries = None
     if len(bad) == len(types) and place.closed and not _ODD_BREAKS.search(text):
         entries = _entries(text)
     if entries is not None:
-        return _named(entries, text, block, place)
+        return _make_head(entries, text, block, place)
     # An escape could spell a power's name so that a search for it fails.
     unclear = not place.closed or "\\" in text or _POWER.search(_PLAIN.sub("", text)) is not None
     return _Head((), unclear, block, place, text)
@@ -189,14 +193,14 @@ def _entries(text: str) -> list[_Entry] | None:
     if found is None:
         return None
     lines = text.splitlines(keepends=True)
-    ends = [*(one.line for one in found[1:]), len(lines)]
+    ends = [*(entry.line for entry in found[1:]), len(lines)]
     return [
-        _Entry(one.key, json.dumps(one.value, sort_keys=True), "".join(lines[one.line : end]))
-        for one, end in zip(found, ends, strict=False)
+        _Entry(entry.key, json.dumps(entry.value, sort_keys=True), "".join(lines[entry.line : end]))
+        for entry, end in zip(found, ends, strict=False)
     ]
 
 
-def _named(entries: list[_Entry], text: str, block: bytes, place: FrontmatterPlace) -> _Head:
+def _make_head(entries: list[_Entry], text: str, block: bytes, place: FrontmatterPlace) -> _Head:
     by_name: dict[str, tuple[tuple[str, str], ...]] = {}
     for entry in entries:
         if (name := plain_key(entry.key)) in POWERS:

@@ -105,9 +105,9 @@ def carry(before: CarriedContent, number: int | None, after: Manifest) -> Proven
             continue
         parts = before.provenance.files.get(path, ())
         if not _is_same(entry, old):
-            parts = _changed(parts, number, before, old, entry)
+            parts = _changed_parts(parts, number, before, old, entry)
         if parts:
-            files[path] = _shortened(parts)
+            files[path] = _shorten(parts)
     return Provenance(before.provenance.base, files)
 
 
@@ -140,13 +140,13 @@ def carry_reverted(
         if _is_same(after.get(path), before.base.get(path)):
             continue
         sides = [(before.manifest.get(path), before.provenance.files.get(path, ()))]
-        sides += [(one.manifest.get(path), one.provenance.files.get(path, ())) for one in earlier]
-        if parts := _reverted(before, sides, undone, number, after.get(path)):
-            files[path] = _shortened(parts)
+        sides += [(content.manifest.get(path), content.provenance.files.get(path, ())) for content in earlier]
+        if parts := _reverted_parts(before, sides, undone, number, after.get(path)):
+            files[path] = _shorten(parts)
     return Provenance(before.provenance.base, files)
 
 
-def _reverted(
+def _reverted_parts(
     content: CarriedContent,
     sides: Sequence[tuple[TreeEntry | None, tuple[FilePart, ...]]],
     undone: Collection[int],
@@ -170,8 +170,8 @@ def _reverted(
         owners = _line_owners(parts, text or "", with_base=True)
         if after is None or text is None or owners is None:
             return tuple(FilePart(version, None) for version in sorted({*removed, number}))
-        kept, _, _ = _moved(owners, changed_lines(text, after))
-        for version, lines in kept.items():
+        lines_by_version, _, _ = _move_lines(owners, changed_lines(text, after))
+        for version, lines in lines_by_version.items():
             for line in lines:
                 # The first side that has a line keeps it: the head comes before the older contents.
                 owner.setdefault(line, version)
@@ -209,21 +209,21 @@ def derive(base: int, manifests: Iterable[tuple[int, Manifest]]) -> Provenance:
             elif not _is_same(manifest.get(path), last.get(path)):
                 files[path] = (*files.get(path, ()), FilePart(number, None))
         last = manifest
-    return Provenance(base, {path: _shortened(parts) for path, parts in files.items()})
+    return Provenance(base, {path: _shorten(parts) for path, parts in files.items()})
 
 
-def _is_same(one: TreeEntry | None, other: TreeEntry | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return (one.sha256, one.mode) == (other.sha256, other.mode)
+def _is_same(entry: TreeEntry | None, other: TreeEntry | None) -> bool:
+    if entry is None or other is None:
+        return entry is other
+    return (entry.sha256, entry.mode) == (other.sha256, other.mode)
 
 
-def _shortened(parts: tuple[FilePart, ...]) -> tuple[FilePart, ...]:
+def _shorten(parts: tuple[FilePart, ...]) -> tuple[FilePart, ...]:
     half = MAX_PARTS // 2
     return parts if len(parts) <= MAX_PARTS else (*parts[:half], *parts[-half:])
 
 
-def _changed(
+def _changed_parts(
     parts: tuple[FilePart, ...],
     number: int | None,
     content: CarriedContent,
@@ -238,18 +238,18 @@ def _changed(
     owners = _line_owners(parts, before or "", with_base=False)
     if before is None or after is None or owners is None:
         return (*(part._replace(lines=None) for part in parts), FilePart(number, None))
-    kept, added, removed = _moved(owners, changed_lines(before, after))
-    older = [part._replace(lines=tuple(kept.get(part.version, ()))) for part in parts]
+    kept_lines, added, removed = _move_lines(owners, changed_lines(before, after))
+    older = [part._replace(lines=tuple(kept_lines.get(part.version, ()))) for part in parts]
     if not added and not removed:  # only the mode changed
         return (*older, FilePart(number, None))
     return (*older, FilePart(number, tuple(added), removed))
 
 
-def _moved(
+def _move_lines(
     owners: Mapping[int, int], changes: Iterable[tuple[int, int, int]]
 ) -> tuple[dict[int, list[int]], list[int], int]:
     """Return by owner where its lines stand after these changes, the lines that are new, and how many are gone."""
-    kept: dict[int, list[int]] = {}
+    kept_lines: dict[int, list[int]] = {}
     added, removed = list[int](), 0
     # `shifts`: from which line of the old text on, by how many lines the rest moved.
     offset, gone = 0, set[int]()
@@ -266,8 +266,8 @@ def _moved(
             shift = shifts[at][1]
             at += 1
         if line not in gone:
-            kept.setdefault(owners[line], []).append(line + shift)
-    return kept, added, removed
+            kept_lines.setdefault(owners[line], []).append(line + shift)
+    return kept_lines, added, removed
 
 
 def _text(content: CarriedContent, entry: TreeEntry | None) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from evolvable_store.errors import UNSEEN, InvalidRef, Refused, quoted
+from evolvable_store.errors import UNSEEN, InvalidRef, Refused, quote_text
 from evolvable_store.paths import RESERVED_NAMES
 
 USER_SCOPE = "user"
@@ -69,8 +69,8 @@ def check_name(kind: Kind, name: str) -> str:
     if is_name(name) and name not in RESERVED_NAMES:
         return name
     slug = slugify(name)
-    hint = f" {quoted(slug)} would do." if slug else ""
-    raise InvalidRef(f"{quoted(name)} is not a name.", f"{RULE}{hint}")
+    hint = f" {quote_text(slug)} would do." if slug else ""
+    raise InvalidRef(f"{quote_text(name)} is not a name.", f"{RULE}{hint}")
 
 
 def slugify(text: str) -> str:
@@ -81,7 +81,7 @@ def slugify(text: str) -> str:
     # A dot above an i is what the capital of the Turkish alphabet leaves.
     # Cut before normalizing: one character can become 18, and a heading can be a whole page.
     plain = unicodedata.normalize("NFKC", text[: 8 * MAX_NAME]).lower().replace("i\u0307", "i")
-    words = [part for word in _words(plain) for part in ([word] if word.isascii() else _divided(word))]
+    words = [part for word in _words(plain) for part in ([word] if word.isascii() else _split_scripts(word))]
     name = _cut("-".join(words), MAX_NAME, MAX_NAME_BYTES)
     # Windows cannot make a folder con or aux.
     return f"{name}-x" if name in RESERVED_NAMES else name
@@ -113,7 +113,7 @@ def normal_name(name: str) -> str:
     return name if name.isascii() else unicodedata.normalize("NFC", name)
 
 
-def numbered(name: str, number: int) -> str:
+def add_number(name: str, number: int) -> str:
     """Return a name with a number at its end, cut where it would be too long."""
     ending = f"-{number}"
     return _cut(name, MAX_NAME - len(ending), MAX_NAME_BYTES - len(ending)) + ending
@@ -141,7 +141,7 @@ def _words(text: str) -> list[str]:
     return [*words, current] if current else words
 
 
-def _divided(word: str) -> Iterable[str]:
+def _split_scripts(word: str) -> Iterable[str]:
     part = ""
     for character in word:
         if part and not _is_one_script(part + character):
@@ -224,14 +224,14 @@ def parse_kind(text: str) -> Kind:
     try:
         return Kind(text)
     except ValueError:
-        raise InvalidRef(f"{quoted(text)} is not a kind.", f"The kinds are {', '.join(Kind)}.") from None
+        raise InvalidRef(f"{quote_text(text)} is not a kind.", f"The kinds are {', '.join(Kind)}.") from None
 
 
 def check_scope(scope: str) -> str:
     """Return `scope` unchanged when it may be one: a name, or `plugin:` and one. Raises InvalidRef."""
     if is_name(scope.removeprefix(PLUGIN)):
         return scope
-    raise InvalidRef(f"{quoted(scope)} is not a scope.", f"A scope is 'user' or a project's name. {RULE}")
+    raise InvalidRef(f"{quote_text(scope)} is not a scope.", f"A scope is 'user' or a project's name. {RULE}")
 
 
 def is_plugins(scope: str | None) -> bool:
@@ -251,7 +251,7 @@ def parse_version(text: str) -> int:
     # isdigit() alone is true of superscripts, and nine digits fit every integer column.
     if text.isascii() and text.isdigit() and 1 <= len(text) <= 9 and int(text) >= 1:
         return int(text)
-    raise InvalidRef(f"{quoted(text)} is not a version.", "Versions are numbered 1, 2, 3, ...")
+    raise InvalidRef(f"{quote_text(text)} is not a version.", "Versions are numbered 1, 2, 3, ...")
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,10 +38,10 @@ def enqueue(home: str, event: Mapping[str, object]) -> bool:
     os.makedirs(folder, mode=0o700, exist_ok=True)
     place = os.path.join(folder, f"{file_name(session)}.json")
     before = read_entry(place)
-    said = {key: value[:MAX_TEXT] for key in EVENT_KEYS if isinstance(value := event.get(key), str) and value}
-    kept = {key: value for key, value in (before or {}).items() if key in EVENT_KEYS}  # what failed is tried afresh
+    updates = {key: value[:MAX_TEXT] for key in EVENT_KEYS if isinstance(value := event.get(key), str) and value}
+    previous = {key: value for key, value in (before or {}).items() if key in EVENT_KEYS}  # what failed is tried afresh
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    _replace(place, json.dumps({**kept, **said, "time": now}))
+    _replace(place, json.dumps({**previous, **updates, "time": now}))
     if before is None:
         _make_room(folder)  # only now: on a full disk nothing gives way for what could not be written
     return True
@@ -141,12 +141,12 @@ class QueuedSession:
 
     __slots__ = ("session", "transcript", "cwd", "client", "event", "at", "tries", "why", "place")
 
-    def __init__(self, said: Mapping[str, str], place: str) -> None:
-        texts = (said.get(key, "") for key in EVENT_KEYS)
+    def __init__(self, entry: Mapping[str, str], place: str) -> None:
+        texts = (entry.get(key, "") for key in EVENT_KEYS)
         self.session, self.transcript, self.cwd, self.client, self.event, self.at = texts
-        tries = said.get("tries", "")
+        tries = entry.get("tries", "")
         # A file that was edited by hand may hold any text here.
-        self.tries, self.why = int(tries) if len(tries) == 1 and tries in "123456789" else 0, said.get("why", "")
+        self.tries, self.why = int(tries) if len(tries) == 1 and tries in "123456789" else 0, entry.get("why", "")
         self.place = place
 
     def seconds_waiting(self) -> float:
@@ -185,13 +185,13 @@ def take_session(home: "str | os.PathLike[str]", session: str | None = None) -> 
             # The time of taking, from which `reclaim` counts; a rename keeps the old time.
             os.utime(target)
             try:
-                taken = _read(target)
+                queued = _read(target)
             except OSError:
                 # It can be read later: back into the queue, where the next call finds it.
                 os.replace(target, entry.place)
                 raise
-            if taken is not None:
-                return taken
+            if queued is not None:
+                return queued
             # Broken: nobody can review it.
             os.unlink(target)
     return None
@@ -209,8 +209,8 @@ def give_back(home: "str | os.PathLike[str]", entry: QueuedSession, failure: str
     """
     name = os.path.basename(entry.place).partition(".")[0]
     place = os.path.join(_folder(home, "queue"), f"{name}.json")
-    if failure and (said := read_entry(entry.place)) is not None:
-        _replace(entry.place, json.dumps({**said, "tries": str(min(9, entry.tries + 1)), "why": failure[:MAX_TEXT]}))
+    if failure and (stored := read_entry(entry.place)) is not None:
+        _replace(entry.place, json.dumps({**stored, "tries": str(min(9, entry.tries + 1)), "why": failure[:MAX_TEXT]}))
     with suppress(FileNotFoundError):
         # The newer event knows more of the session; the entry that was taken is superseded.
         if os.path.exists(place):
@@ -225,9 +225,9 @@ def reclaim(home: "str | os.PathLike[str]", older: float = RECLAIM_SECONDS) -> i
     older: 0 for the only process that takes entries: every taken one was left by a process that is gone.
     """
     since = time.time() - RECLAIM_SECONDS
-    taken = _by_age(_folder(home, "taken"), ".json")
+    taken_files = _by_age(_folder(home, "taken"), ".json")
     # The time of the file is the time of taking (see `take_session`).
-    forgotten = [path for path in taken if older <= 0 or os.stat(path).st_mtime < time.time() - older]
+    forgotten = [path for path in taken_files if older <= 0 or os.stat(path).st_mtime < time.time() - older]
     for path in forgotten:
         try:
             entry = _read(path)
@@ -253,5 +253,5 @@ def _remove(path: str) -> None:
 
 
 def _read(place: str) -> QueuedSession | None:
-    said = read_entry(place)
-    return None if said is None else QueuedSession(said, place)
+    entry = read_entry(place)
+    return None if entry is None else QueuedSession(entry, place)

@@ -34,31 +34,31 @@ _RUN = re.compile(rb"[A-Za-z0-9+/_-]{8,}={0,2}")
 
 def holds_text(data: bytes, texts: Iterable[bytes], depth: int = MAX_DEPTH) -> bool:
     """Return whether bytes hold one of these texts in any form, or an archive that does."""
-    wanted = tuple(texts)
-    if not wanted:
+    search_texts = tuple(texts)
+    if not search_texts:
         return False
     # Once for all texts: a blob may have megabytes.
     joined = data.translate(None, _BREAKS)
-    for text in wanted:
+    for text in search_texts:
         if any(spelling in data for spelling in (*_notations(text), *_wide(text))):
             return True
-        if any(spelling in joined for spelling in _encoded(text)):
+        if any(spelling in joined for spelling in _base64_spellings(text)):
             return True
         if len(text) >= MIN_ENCODED and _hex(text) in joined.lower():
             return True
-    return depth > 0 and any(holds_text(part, wanted, depth - 1) for part in unpacked(data))
+    return depth > 0 and any(holds_text(part, search_texts, depth - 1) for part in unpack_archive(data))
 
 
-def unpacked(data: bytes) -> Iterator[bytes]:
+def unpack_archive(data: bytes) -> Iterator[bytes]:
     """Yield the content of a gzip file or of the entries of a zip, MAX_UNPACKED bytes at most; nothing else."""
     # By its first bytes, not by a name: a secret's file may have any.
     if data.startswith(b"\x1f\x8b"):
-        yield _gunzipped(data)
+        yield _gunzip(data)
     elif zipfile.is_zipfile(io.BytesIO(data)):
         yield from _entries(data)
 
 
-def _gunzipped(data: bytes) -> bytes:
+def _gunzip(data: bytes) -> bytes:
     """Return the content of a gzip file, up to its first damage."""
     read = bytearray()
     try:
@@ -76,10 +76,10 @@ def _entries(data: bytes) -> Iterator[bytes]:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             # A comment and the names of entries are stored unpacked, and can hold the secret as well.
             yield archive.comment
-            for one in archive.infolist():
-                yield one.filename.encode("utf-8", "replace")
+            for member in archive.infolist():
+                yield member.filename.encode("utf-8", "replace")
                 try:
-                    with archive.open(one) as stream:
+                    with archive.open(member) as stream:
                         part = stream.read(left)
                 except (
                     OSError,
@@ -105,7 +105,7 @@ def without_texts(data: bytes, texts: Sequence[bytes], mark: bytes) -> bytes:
     What could not be taken out is still found by `holds_text`.
     """
     # Replacing bytes inside an archive would only break it.
-    if next(unpacked(data), None) is not None:
+    if next(unpack_archive(data), None) is not None:
         return data
     # The longest first: a text that is part of another would otherwise leave the rest of that one behind.
     for text in sorted(texts, key=len, reverse=True):
@@ -122,29 +122,31 @@ def without_texts(data: bytes, texts: Sequence[bytes], mark: bytes) -> bytes:
 
 def _without_encoded(data: bytes, text: bytes, mark: bytes) -> bytes:
     """Replace a text in the runs of base64 that hold it; a run that is no whole base64 stays."""
-    spellings = _encoded(text)
+    spellings = _base64_spellings(text)
 
     def replace_in(run: re.Match[bytes]) -> bytes:
-        said = run.group()
-        if not any(spelling in said for spelling in spellings):
-            return said
+        encoded = run.group()
+        if not any(spelling in encoded for spelling in spellings):
+            return encoded
         # The URL-safe alphabet, if the run has one of its two letters.
-        altchars = b"-_" if b"-" in said or b"_" in said else b"+/"
+        altchars = b"-_" if b"-" in encoded or b"_" in encoded else b"+/"
         try:
-            plain = base64.b64decode(said.rstrip(b"=") + b"=" * (-len(said.rstrip(b"=")) % 4), altchars, validate=True)
+            plain = base64.b64decode(
+                encoded.rstrip(b"=") + b"=" * (-len(encoded.rstrip(b"=")) % 4), altchars, validate=True
+            )
         except binascii.Error:
-            return said
-        made = base64.b64encode(plain.replace(text, mark), altchars)
+            return encoded
+        reencoded = base64.b64encode(plain.replace(text, mark), altchars)
         # The spelling can match by chance across the places of other bytes; then nothing changes.
-        return made if text in plain else said
+        return reencoded if text in plain else encoded
 
     return _RUN.sub(replace_in, data) if any(spelling in data for spelling in spellings) else data
 
 
 def _notations(text: bytes) -> list[bytes]:
     """Return a text as it stands and as JSON writes it."""
-    said = text.decode("utf-8", "replace")
-    return list({text, json.dumps(said)[1:-1].encode(), json.dumps(said, ensure_ascii=False)[1:-1].encode()})
+    string = text.decode("utf-8", "replace")
+    return list({text, json.dumps(string)[1:-1].encode(), json.dumps(string, ensure_ascii=False)[1:-1].encode()})
 
 
 def _wide(text: bytes) -> list[bytes]:
@@ -156,15 +158,15 @@ def _hex(text: bytes) -> bytes:
     return text.hex().encode()
 
 
-def _encoded(text: bytes) -> list[bytes]:
+def _base64_spellings(text: bytes) -> list[bytes]:
     """Return the base64 substrings of which any encoding of bytes with this text contains one."""
     if len(text) < MIN_ENCODED:
         return []
     found = set()
     # Base64 packs three bytes into four letters, so a text has three spellings by where it begins.
     for before in range(3):
-        said = base64.b64encode(b"\0" * before + text)
+        encoded = base64.b64encode(b"\0" * before + text)
         # Letters at the ends also hold bits of the bytes before and after.
-        middle = said[(before * 8 + 5) // 6 : len(said) - 4]
+        middle = encoded[(before * 8 + 5) // 6 : len(encoded) - 4]
         found |= {middle, middle.translate(bytes.maketrans(b"+/", b"-_"))}
     return sorted(found)

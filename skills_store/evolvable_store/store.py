@@ -14,7 +14,7 @@ from evolvable_store.errors import (
     NoSuchOperation,
     NoSuchResource,
     NoSuchVersion,
-    quoted,
+    quote_text,
 )
 from evolvable_store.objects import File, Manifest, Version
 from evolvable_store.operation import Actor, Change, Head, Identity, Intent, Operation, Principal, Signer
@@ -109,9 +109,18 @@ class Store:
         identity: on whose behalf it is made; without one, a human actor's change counts as of an unknown principal.
         signer: signs the operation, where the person locked approvals. address: from where, for the audit log.
         """
-        who = identity or Identity(_WITHOUT_IDENTITY.get(actor, Principal.AGENT))
+        effective_identity = identity or Identity(_WITHOUT_IDENTITY.get(actor, Principal.AGENT))
         # The time is that of publishing (see `Transaction._publish`), not that of this call.
-        intent = Intent("", actor, reason, session, tuple(evidence), tuple(undoes), who.principal, who.via)
+        intent = Intent(
+            "",
+            actor,
+            reason,
+            session,
+            tuple(evidence),
+            tuple(undoes),
+            effective_identity.principal,
+            effective_identity.via,
+        )
         return Transaction(self.backend, self.clock, intent, signer, address)
 
     def head(self, ref: Ref, scopes: Sequence[str] = (USER_SCOPE,)) -> Head:
@@ -121,7 +130,7 @@ class Store:
         """
         head = self.head_or_none(ref, scopes)
         if head is None or head.version is None:
-            raise self._missing(ref, scopes, head)
+            raise self._missing_error(ref, scopes, head)
         return head
 
     def head_or_none(self, ref: Ref, scopes: Sequence[str] = (USER_SCOPE,)) -> Head | None:
@@ -130,16 +139,16 @@ class Store:
         Resources that a repository brought and nobody trusts come after all others of the name.
         """
         found = [self.backend.head(ref.kind, scope, ref.name) for scope in ((ref.scope,) if ref.scope else scopes)]
-        there = [head for head in found if head is not None]
-        living = [head for head in there if head.version is not None]
+        existing = [head for head in found if head is not None]
+        living = [head for head in existing if head.version is not None]
         # The query on trust is made only where two scopes have the name.
         if len(living) > 1:
             last = self.backend.authorship.untrusted_resources([head.id for head in living])
             # A stable sort: within each group the order of the scopes stays.
             living.sort(key=lambda head: head.id in last)
-        return next(iter([*living, *there]), None)
+        return next(iter([*living, *existing]), None)
 
-    def _missing(self, ref: Ref, scopes: Sequence[str], removed: Head | None) -> NoSuchResource:
+    def _missing_error(self, ref: Ref, scopes: Sequence[str], removed: Head | None) -> NoSuchResource:
         if removed is not None:
             return NoSuchResource(
                 f"{removed.ref} was removed; its {removed.latest} versions are kept.",
@@ -149,10 +158,10 @@ class Store:
         # The same name in another scope is a better guess than a similar name.
         elsewhere = [str(head.ref) for head in heads if head.name == ref.name][:3]
         near = elsewhere or near_names(ref.name, {head.name for head in heads}, 3)
-        meant = f"Did you mean {' or '.join(near)}? " if near else ""
+        suggestion = f"Did you mean {' or '.join(near)}? " if near else ""
         return NoSuchResource(
             f"There is no {ref.kind} named {ref.name}" + (f" in scope {ref.scope}." if ref.scope else "."),
-            f"{meant}find_skill searches by task, list_resources shows all names.",
+            f"{suggestion}find_skill searches by task, list_resources shows all names.",
         )
 
     def heads(self, kind: Kind | None = None, scope: str | None = None) -> list[Head]:
@@ -161,18 +170,18 @@ class Store:
 
     def version(self, head: Head, number: int | None = None) -> Version:
         """Return one version of a resource, by default the newest. Raises NoSuchVersion."""
-        wanted = head.latest if number is None else number
-        version = self.backend.version(head.id, wanted)
+        version_number = head.latest if number is None else number
+        version = self.backend.version(head.id, version_number)
         if version is None:
-            raise _no_version(head, wanted)
+            raise _no_version(head, version_number)
         return version
 
     def manifest(self, head: Head, number: int | None = None) -> Manifest:
         """Return the manifest of one version, by default the newest. Raises NoSuchVersion."""
-        wanted = head.latest if number is None else number
-        manifest = self.backend.manifest(head.id, wanted)
+        version_number = head.latest if number is None else number
+        manifest = self.backend.manifest(head.id, version_number)
         if manifest is None:
-            raise _no_version(head, wanted)
+            raise _no_version(head, version_number)
         return manifest
 
     def files(self, head: Head, number: int | None = None) -> dict[str, File]:
@@ -189,9 +198,9 @@ class Store:
         entry = manifest.get(path)
         if entry is None:
             # A message for a model: 20 names are enough to see the pattern.
-            there = ", ".join(sorted(manifest)[:20]) + (", ..." if len(manifest) > 20 else "")
+            paths = ", ".join(sorted(manifest)[:20]) + (", ..." if len(manifest) > 20 else "")
             raise NoSuchFile(
-                f"{head.ref.at(number or head.latest)} has no file {quoted(path, 200)}.", f"Its files: {there}."
+                f"{head.ref.at(number or head.latest)} has no file {quote_text(path, 200)}.", f"Its files: {paths}."
             )
         return File(self.blob(entry.sha256), entry.mode)
 

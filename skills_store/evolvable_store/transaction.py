@@ -143,12 +143,12 @@ class Transaction:
         approved proposal.
         """
         # Blobs that some version refers to are never collected, so they need not be packed and stored again.
-        known = {entry.sha256 for entry in base.values()} if base is not None else self._known_blobs(ref, files)
+        stored_hashes = {entry.sha256 for entry in base.values()} if base is not None else self._known_blobs(ref, files)
         manifest = make_manifest(files)
         blobs = tuple(
             (entry.sha256, entry.size, *pack(files[path].data))
             for path, entry in manifest.items()
-            if entry.sha256 not in known
+            if entry.sha256 not in stored_hashes
         )
         # The flag is stored with the version, so that a check of frozen needs no blob.
         main = files.get(main_path(ref.kind, ref.name, files))
@@ -187,32 +187,32 @@ class Transaction:
 
         A sync writes it there, also when the process ends before it has done so itself.
         """
-        plan, wanted = len(self._plans) - 1, list(places)
+        plan, targets = len(self._plans) - 1, list(places)
 
         def note(writer: Writer, written: Sequence[WriteResult]) -> None:
             # A resource that was there before lies where its owner put it.
             if written[plan].changed and written[plan].version == 1:
-                for folder, directory in wanted:
+                for folder, directory in targets:
                     writer.bind(folder, directory, written[plan].id, None, "", "")
 
         self._bindings.append(note)
 
     def bind_pending(
-        self, held: Binding, old: DirectoryMark, new: DirectoryMark, boot: str, part: PendingPart | None = None
+        self, binding: Binding, old: DirectoryMark, new: DirectoryMark, boot: str, part: PendingPart | None = None
     ) -> None:
         """Record, together with the last write, that a directory is about to hold the version it makes.
 
-        held: what the directory holds. old, new: the marks of the two directories. boot: the run of the system.
+        binding: what the directory holds. old, new: the marks of the two directories. boot: the run of the system.
         part: what of the directory is put in place, None for the whole.
         """
         plan = len(self._plans) - 1
 
         def note(writer: Writer, written: Sequence[WriteResult]) -> None:
             done = written[plan]
-            if done.changed and done.version is not None and held.version is not None:
+            if done.changed and done.version is not None and binding.version is not None:
                 # In the transaction of the version: after a crash the row says which of two directories may lie there.
-                text = str(PendingCheckout(boot, held.version, old, done.version, new, part))
-                writer.bind(held.folder, held.directory, done.id, held.version, text, "")
+                text = str(PendingCheckout(boot, binding.version, old, done.version, new, part))
+                writer.bind(binding.folder, binding.directory, done.id, binding.version, text, "")
 
         self._bindings.append(note)
 
@@ -242,7 +242,7 @@ class Transaction:
 
     def _publish(self) -> None:
         # Before the lock: writers that wait keep the time at which they were ready.
-        intent = self._intent.dated(format_time(self._clock()))
+        intent = self._intent.with_time(format_time(self._clock()))
         # Checked before the lock is taken, as it depends on nothing in the library.
         if Identity(intent.principal or Principal.UNKNOWN, intent.via) != PLUGIN_FILES and not self._approved:
             for ref in self._refs:
@@ -272,16 +272,19 @@ class Transaction:
         if operation is not None and self.when_made is not None:
             self.when_made(operation)
 
-    def _decisions(self, intent: Intent, written: Sequence[WriteResult], made: Operation | None) -> list[Decision]:
+    def _decisions(self, intent: Intent, written: Sequence[WriteResult], operation: Operation | None) -> list[Decision]:
         name = self.decision or ("approve" if self._approved else "")
         if not name:
             return []
-        who = Identity(intent.principal or Principal.UNKNOWN, intent.via)
+        identity = Identity(intent.principal or Principal.UNKNOWN, intent.via)
         proposals = [f"proposal {proposal}" for proposal, _ in self._approved]
-        what = [f"{one.ref}@{one.version}" if one.version is not None else f"{one.ref} removed" for one in written]
+        what = [
+            f"{result.ref}@{result.version}" if result.version is not None else f"{result.ref} removed"
+            for result in written
+        ]
         of = f" ({', '.join(proposals)})" if proposals else ""
-        rest = (who, self._address, intent.session or "", made.id if made else None)
-        return [Decision(intent.at, name, f"{one}{of}", *rest) for one in what]
+        rest = (identity, self._address, intent.session or "", operation.id if operation else None)
+        return [Decision(intent.at, name, f"{subject}{of}", *rest) for subject in what]
 
 
 def replay(
@@ -495,16 +498,18 @@ class _Publication:
             raise NoSuchResource(f"{ref} is removed already.", "Its history is kept; restore_resource brings it back.")
         return self._point(head, None, head.frozen)
 
-    def rename(self, known: Head, ref: Ref) -> None:
-        head = self._existing(known.ref)
+    def rename(self, old_head: Head, ref: Ref) -> None:
+        head = self._existing(old_head.ref)
         # A removed resource still has its name.
-        if head.id != known.id or self._head(ref) is not None:
-            raise AlreadyExists(f"{ref} cannot be the name of {known.ref}.", "One of them was made since; try again.")
-        self._check(head.ref, head, known.version or 0)
+        if head.id != old_head.id or self._head(ref) is not None:
+            raise AlreadyExists(
+                f"{ref} cannot be the name of {old_head.ref}.", "One of them was made since; try again."
+            )
+        self._check(head.ref, head, old_head.version or 0)
         self._writer.rename(head.id, check_scope(ref.scope or USER_SCOPE), check_name(ref.kind, ref.name))
         # The index and other processes learn of it from the log; it points where it did.
-        named = replace(head, scope=ref.scope or USER_SCOPE, name=ref.name)
-        self._move(named, head.version, head.frozen, (head.latest, head.tree, head.hash))
+        renamed_head = replace(head, scope=ref.scope or USER_SCOPE, name=ref.name)
+        self._move(renamed_head, head.version, head.frozen, (head.latest, head.tree, head.hash))
 
     def replay(self, step: ReplayStep) -> None:
         if step.manifest is not None:
@@ -527,8 +532,8 @@ class _Publication:
                 self._point(head, None, head.frozen)
             return
         before = self._writer.manifest(head.id, head.latest) if head is not None and head.latest else None
-        known = {entry.sha256 for entry in before.values()} if before else set[str]()
-        blobs = tuple(packed(entry.sha256) for entry in step.manifest.values() if entry.sha256 not in known)
+        stored_hashes = {entry.sha256 for entry in before.values()} if before else set[str]()
+        blobs = tuple(packed(entry.sha256) for entry in step.manifest.values() if entry.sha256 not in stored_hashes)
         self.put(step.ref, _Content(step.manifest, step.frozen, blobs), None, False)
 
     def _head(self, ref: Ref) -> Head | None:

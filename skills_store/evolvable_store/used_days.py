@@ -28,10 +28,10 @@ def count_day(home: Path, now: float) -> int:
     now: seconds of the clock. A clock that was set back starts a new day. Nothing is counted in a home that
     cannot be written.
     """
-    kept = _read(home)
+    record = _read(home)
     # Both bounds: without the lower one, a clock set back by a year would count nothing for a year.
-    if kept.last is None or not kept.last <= now < kept.last + DAY_SECONDS:
-        _write(home, replace(kept, last=now, days=kept.days + (kept.last is not None and now > kept.last)))
+    if record.last is None or not record.last <= now < record.last + DAY_SECONDS:
+        _write(home, replace(record, last=now, days=record.days + (record.last is not None and now > record.last)))
     return _read(home).days
 
 
@@ -42,9 +42,9 @@ def planned_day(home: Path) -> int | None:
 
 def plan_day(home: Path, day: int | None) -> None:
     """Store the day of use that something is planned for; None deletes the plan."""
-    kept = _read(home)
-    if kept.planned != day:
-        _write(home, replace(kept, planned=day))
+    record = _read(home)
+    if record.planned != day:
+        _write(home, replace(record, planned=day))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def _read(home: Path) -> _Days:
         return _Days()
 
 
-def _write(home: Path, kept: _Days) -> None:
+def _write(home: Path, record: _Days) -> None:
     with contextlib.suppress(OSError):
         # Not durable: a lost count only makes the trash stay one day longer.
-        write_private(home / USED_DAYS_FILE, json.dumps(asdict(kept)), durable=False)
+        write_private(home / USED_DAYS_FILE, json.dumps(asdict(record)), durable=False)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 
-from evolvable_store.errors import InvalidRef, quoted
+from evolvable_store.errors import InvalidRef, quote_text
 from evolvable_store.frontmatter import (
     MAX_DESCRIPTION,
     NO_FRONTMATTER,
@@ -143,7 +143,7 @@ def unclear_problems(kind: Kind, name: str, files: Files) -> list[Problem]:
         return []
     document = parse_document(files[path].data)
     defects = _cap_rule(name, document) if kind is Kind.MEMORY else document.defects
-    return [Problem(one.severity, path, one.text) for one in defects if one.severity is Severity.ERROR]
+    return [Problem(defect.severity, path, defect.text) for defect in defects if defect.severity is Severity.ERROR]
 
 
 def main_path(kind: Kind, name: str, files: Container[str]) -> str:
@@ -318,7 +318,7 @@ def _name_rule(name: str, document: Document) -> Iterator[Defect]:
     elif reason := _name_reason(Kind.SKILL, value):
         yield Defect(Severity.ERROR, f"its name breaks the rule: {reason}")
     elif value != name:
-        yield Defect(Severity.WARNING, f"its name is {value}, its folder's is {quoted(name)[1:-1]}")
+        yield Defect(Severity.WARNING, f"its name is {value}, its folder's is {quote_text(name)[1:-1]}")
 
 
 def _given_name_rule(name: str, document: Document) -> Iterator[Defect]:
@@ -354,16 +354,16 @@ def _skill_description_rule(name: str, document: Document) -> Iterator[Defect]:
         text = f"its description has {len(value):,} characters, the limit is {MAX_DESCRIPTION:,}"
         yield Defect(Severity.ERROR, text)
     if tag := _TAG.search(value):
-        shown = ascii(value[tag.start() : tag.start() + 20])
-        yield Defect(Severity.ERROR, f"its description has an XML or HTML tag ({shown})")
+        tag_text = ascii(value[tag.start() : tag.start() + 20])
+        yield Defect(Severity.ERROR, f"its description has an XML or HTML tag ({tag_text})")
 
 
 def _keys_rule(name: str, document: Document) -> Iterator[Defect]:
     unknown = [key for key in document.fields if key not in SKILL_KEYS and key not in CLIENT_KEYS]
     if unknown:
-        listed = ", ".join(ascii(key[:40])[1:-1] for key in unknown[:10])
+        key_list = ", ".join(ascii(key[:40])[1:-1] for key in unknown[:10])
         more = f" and {len(unknown) - 10} more" if len(unknown) > 10 else ""
-        yield Defect(Severity.WARNING, f"it has keys that the specification does not know: {listed}{more}")
+        yield Defect(Severity.WARNING, f"it has keys that the specification does not know: {key_list}{more}")
     for key in ("license", "compatibility", "allowed-tools"):
         is_list = key == "allowed-tools" and isinstance(document.fields.get(key), list)  # as Claude Code takes it
         if key in document.fields and not isinstance(document.fields[key], str) and not is_list:

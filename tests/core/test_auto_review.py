@@ -20,7 +20,7 @@ from samples import teach
 
 from evolvable_server.auto_queue import due_sessions, start_if_due
 from evolvable_server.auto_review import review_due
-from evolvable_server.config import MARKS, Config, read_config, thinking_environment
+from evolvable_server.config import MARKS, Config, model_command_environment, read_config
 from evolvable_store.review_queue import enqueue, take_session, waiting_sessions
 from evolvable_store.storage import connection
 from evolvable_store.store import Store
@@ -164,9 +164,9 @@ def test_a_client_gets_the_address_of_its_models_from_the_person_alone(
 ) -> None:
     monkeypatch.setenv("COPILOT_PROVIDER_BASE_URL", "http://of.a.project")
     config = read_config()
-    assert "COPILOT_PROVIDER_BASE_URL" not in thinking_environment(config)
+    assert "COPILOT_PROVIDER_BASE_URL" not in model_command_environment(config)
     own = replace(config, person=replace(config.person, models={"copilot_provider": "http://127.0.0.1:9/v1"}))
-    assert thinking_environment(own)["COPILOT_PROVIDER_BASE_URL"] == "http://127.0.0.1:9/v1"
+    assert model_command_environment(own)["COPILOT_PROVIDER_BASE_URL"] == "http://127.0.0.1:9/v1"
 
 
 def test_only_sessions_that_ended_in_a_project_where_it_is_on_are_taken(window: Window, tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_find_skill_reaches_sql_in_seven_frames(
     more = {f"skill-{number}": f"Fill form {number} in a PDF." for number in range(size - len(OFFICE))}
     texts = {name: f"---\nname: {name}\ndescription: {text}\n---\n" for name, text in (OFFICE | more).items()}
     put_texts(library.store, texts)
-    library.means = SearchDependencies(embedder)  # type: ignore[arg-type]
+    library.dependencies = SearchDependencies(embedder)  # type: ignore[arg-type]
     caller = Caller(Actor.AGENT, session="one", scopes=("acme", "user"))
     tools = Tools(library, caller, CallSessions("one"))
     request = SimpleNamespace(request=None, meta=None)

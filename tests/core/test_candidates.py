@@ -25,7 +25,7 @@ def put(store: Store, texts: dict[str, tuple[str, str]]) -> None:
 def read(index: Index, task: str = TASK, own: int = 5) -> Candidates:
     words = TaskWords.of(task)
     return index.candidates(
-        task, words.words, names=words.names, kind=Kind.SKILL, scopes=("user",), limit=4, listed=LISTED, own=own
+        task, words.words, names=words.names, kind=Kind.SKILL, scopes=("user",), limit=4, list_limit=LISTED, own=own
     )
 
 

@@ -57,7 +57,7 @@ def model() -> Iterator[Model]:
 def thinks(model: Model) -> Iterator[SearchDependencies]:
     """Means with a model that judges."""
     with asking(model) as thinker:
-        yield SearchDependencies(thinker=thinker)
+        yield SearchDependencies(judge_model=thinker)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def stages(found: FoundSkills) -> dict[str, str]:
     ["csv-tables", "csv tables", "use the csv-tables skill", PLAIN, "!?"],
 )
 def test_no_model_is_asked_what_is_plain(office: Library, model: Model, thinks: SearchDependencies, task: str) -> None:
-    found = find_skill(office, CALLER, task, means=thinks)
+    found = find_skill(office, CALLER, task, dependencies=thinks)
 
     assert "judge" not in stages(found) and found.verdict != "choose"
     assert model.asked == []
@@ -89,7 +89,7 @@ def test_no_model_is_asked_what_is_plain(office: Library, model: Model, thinks: 
 def test_a_mode_of_one_stage_asks_no_model(
     office: Library, model: Model, thinks: SearchDependencies, mode: str
 ) -> None:
-    find_skill(office, CALLER, UNSURE, mode=mode, means=thinks)
+    find_skill(office, CALLER, UNSURE, mode=mode, dependencies=thinks)
 
     assert model.asked == []
 
@@ -98,7 +98,7 @@ def test_what_the_model_chose_comes_first(office: Library, model: Model, thinks:
     alone = find_skill(office, CALLER, UNSURE)
     assert alone.matches[0].ref != "skill:latex-tables"
 
-    found = find_skill(office, CALLER, UNSURE, means=thinks)
+    found = find_skill(office, CALLER, UNSURE, dependencies=thinks)
 
     best = found.matches[0]
     assert (best.ref, best.stage, found.verdict) == ("skill:latex-tables", "judge", "sure")
@@ -110,7 +110,7 @@ def test_what_the_model_chose_comes_first(office: Library, model: Model, thinks:
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
 def test_as_many_come_back_as_were_asked_for(office: Library, thinks: SearchDependencies, limit: int) -> None:
-    found = find_skill(office, CALLER, UNSURE, limit=limit, means=thinks)
+    found = find_skill(office, CALLER, UNSURE, limit=limit, dependencies=thinks)
 
     assert (len(found.matches), found.matches[0].ref) == (limit, "skill:latex-tables")
 
@@ -120,7 +120,7 @@ def test_when_the_model_says_none_nothing_fits_and_the_nearest_are_listed(
 ) -> None:
     model.wanted = "nothing here"
 
-    found = find_skill(office, CALLER, UNSURE, means=thinks)
+    found = find_skill(office, CALLER, UNSURE, dependencies=thinks)
 
     assert found.verdict == "none" and found.matches == find_skill(office, CALLER, UNSURE).matches
     assert stages(found)["judge"] == "anthropic:claude-haiku-5-5 says that none fits"
@@ -130,7 +130,7 @@ def test_when_the_model_says_none_nothing_fits_and_the_nearest_are_listed(
 def test_when_the_model_fails_the_answer_stands_and_says_so(office: Library, status: int) -> None:
     alone = find_skill(office, CALLER, UNSURE)
     with ModelApi(fails(status, "not now")) as api, asking(api) as thinker:
-        found = find_skill(office, CALLER, UNSURE, means=SearchDependencies(thinker=thinker))
+        found = find_skill(office, CALLER, UNSURE, dependencies=SearchDependencies(judge_model=thinker))
 
     assert (found.matches, found.verdict) == (alone.matches, alone.verdict)
     assert stages(found)["judge"] and "sk-ant" not in stages(found)["judge"]
@@ -140,9 +140,9 @@ def test_when_the_model_fails_the_answer_stands_and_says_so(office: Library, sta
 @pytest.mark.parametrize("task", ["UNSURE", "Formulare ausfüllen und zusammenfügen"])
 def test_when_the_model_fails_the_caller_gets_the_choice(office: Library, task: str) -> None:
     task = UNSURE if task == "UNSURE" else task
-    alone = find_skill(office, replace(CALLER, session="other"), task, means=SearchDependencies())
+    alone = find_skill(office, replace(CALLER, session="other"), task, dependencies=SearchDependencies())
     with ModelApi(fails(500, "not now")) as api, asking(api) as thinker:
-        found = find_skill(office, CALLER, task, means=SearchDependencies(thinker=thinker))
+        found = find_skill(office, CALLER, task, dependencies=SearchDependencies(judge_model=thinker))
 
     assert (found.verdict, found.further) == ("choose", alone.further)
     assert found.matches == alone.matches and stages(found)["judge"]
@@ -179,7 +179,7 @@ def test_a_model_chooses_among_all_of_a_small_library_when_no_word_is_known(
     assert (alone.verdict, len(alone.matches) + len(alone.further)) == ("choose", len(OFFICE))
     model.wanted = wanted
 
-    found = find_skill(office, CALLER, task, means=thinks)
+    found = find_skill(office, CALLER, task, dependencies=thinks)
 
     best = found.matches[0]
     assert (best.ref, best.stage, best.confidence, found.verdict) == (f"skill:{wanted}", "judge", 0.7, "sure")
@@ -191,7 +191,7 @@ def test_nothing_fits_when_the_model_chooses_none_of_all(
 ) -> None:
     model.wanted = "nothing here"
 
-    found = find_skill(office, CALLER, "Brot für morgen backen", means=thinks)
+    found = find_skill(office, CALLER, "Brot für morgen backen", dependencies=thinks)
 
     assert (found.verdict, found.matches, len(model.asked)) == ("none", [], 1)
 
@@ -199,7 +199,7 @@ def test_nothing_fits_when_the_model_chooses_none_of_all(
 def test_a_model_is_not_asked_what_nothing_is_near_to(
     office: Library, model: Model, thinks: SearchDependencies
 ) -> None:
-    assert find_skill(office, CALLER, "bake bread", means=thinks).verdict == "none"
+    assert find_skill(office, CALLER, "bake bread", dependencies=thinks).verdict == "none"
     assert model.asked == []
 
 
@@ -233,7 +233,7 @@ def test_the_list_of_a_larger_library_has_the_nearest_the_proven_and_those_with_
     report_outcome(office, CALLER, outcome="succeeded", use_id=use)
     means = SearchDependencies(Nearest((far.id,)))
 
-    found = find_skill(office, CALLER, "nettoyer ce tableau en profondeur", means=means)
+    found = find_skill(office, CALLER, "nettoyer ce tableau en profondeur", dependencies=means)
 
     assert found.verdict == "choose"
     refs = [choice.ref for choice in (*found.matches, *found.further)]
@@ -246,7 +246,7 @@ def test_the_list_of_a_larger_library_has_the_nearest_the_proven_and_those_with_
 
 
 def test_the_same_question_is_asked_once(office: Library, model: Model, thinks: SearchDependencies) -> None:
-    first, second = (find_skill(office, CALLER, UNSURE, means=thinks) for _ in range(2))
+    first, second = (find_skill(office, CALLER, UNSURE, dependencies=thinks) for _ in range(2))
 
     assert len(model.asked) == 1
     assert first.matches == second.matches
@@ -256,7 +256,7 @@ def test_the_same_question_is_asked_once(office: Library, model: Model, thinks: 
 def test_that_none_fits_is_remembered_too(office: Library, model: Model, thinks: SearchDependencies) -> None:
     model.wanted = "nothing here"
 
-    assert {find_skill(office, CALLER, UNSURE, means=thinks).verdict for _ in range(2)} == {"none"}
+    assert {find_skill(office, CALLER, UNSURE, dependencies=thinks).verdict for _ in range(2)} == {"none"}
 
     assert len(model.asked) == 1
 
@@ -264,19 +264,19 @@ def test_that_none_fits_is_remembered_too(office: Library, model: Model, thinks:
 def test_an_answer_is_remembered_by_every_process_of_the_library(
     office: Library, model: Model, thinks: SearchDependencies
 ) -> None:
-    first = find_skill(office, CALLER, UNSURE, means=thinks)
+    first = find_skill(office, CALLER, UNSURE, dependencies=thinks)
 
     with Library.open(office.store.home) as other:
-        second = find_skill(other, CALLER, UNSURE, means=thinks)
+        second = find_skill(other, CALLER, UNSURE, dependencies=thinks)
 
     assert (first.matches, len(model.asked)) == (second.matches, 1)
 
 
 def test_a_failure_is_not_remembered(office: Library, model: Model, thinks: SearchDependencies) -> None:
     with ModelApi(fails(500, "not now")) as api, asking(api) as thinker:
-        find_skill(office, CALLER, UNSURE, means=SearchDependencies(thinker=thinker))
+        find_skill(office, CALLER, UNSURE, dependencies=SearchDependencies(judge_model=thinker))
 
-    assert find_skill(office, CALLER, UNSURE, means=thinks).matches[0].stage == "judge"
+    assert find_skill(office, CALLER, UNSURE, dependencies=thinks).matches[0].stage == "judge"
     assert len(model.asked) == 1
 
 
@@ -284,10 +284,10 @@ def test_a_failure_is_not_remembered(office: Library, model: Model, thinks: Sear
 def test_a_new_version_of_one_of_the_shortlist_is_asked_about_again(
     office: Library, model: Model, thinks: SearchDependencies, name: str
 ) -> None:
-    find_skill(office, CALLER, UNSURE, means=thinks)
+    find_skill(office, CALLER, UNSURE, dependencies=thinks)
 
     teach(office.store, name, OFFICE[name], body="A new line.")
-    find_skill(office, CALLER, UNSURE, means=thinks)
+    find_skill(office, CALLER, UNSURE, dependencies=thinks)
 
     assert len(model.asked) == 2
 
@@ -324,7 +324,7 @@ def test_the_list_has_what_was_added_since_and_comes_again_after_a_load(office: 
 
 
 def test_a_model_is_asked_rather_than_the_caller(office: Library, thinks: SearchDependencies) -> None:
-    found = find_skill(office, CALLER, UNSURE, means=thinks)
+    found = find_skill(office, CALLER, UNSURE, dependencies=thinks)
 
     assert (found.verdict, found.matches[0].stage) == ("sure", "judge")
 
@@ -333,7 +333,9 @@ def test_the_threshold_decides_which_matches_fit(office: Library) -> None:
     best = find_skill(office, CALLER, PLAIN).matches[0].confidence
 
     def fitting(task: str, fits: float) -> list[str]:
-        return [match.name for match in find_skill(office, CALLER, task, means=SearchDependencies(fits=fits)).fitting]
+        return [
+            match.name for match in find_skill(office, CALLER, task, dependencies=SearchDependencies(fits=fits)).fitting
+        ]
 
     assert fitting(PLAIN, best) == ["sql-review"] and fitting(PLAIN, best + 0.001) == []
     assert fitting("tables", 0) and fitting(UNSURE, 1) == []
@@ -388,11 +390,11 @@ def test_the_paper_s_stages_follow_each_other_only_until_one_answers(
     office: Library, model: Model, thinks: SearchDependencies
 ) -> None:
     teach(office.store, "art", "Paints.", triggers="art")
-    latex, thinker = office.store.head(Ref.parse("latex-tables")).id, thinks.thinker
+    latex, thinker = office.store.head(Ref.parse("latex-tables")).id, thinks.judge_model
 
     def asked(task: str, cosine: float) -> tuple[list[str], Any, float]:
         means = SearchDependencies(Descriptions((latex, cosine)), thinker)
-        found = find_skill(office, CALLER, task, mode="paper", means=means)
+        found = find_skill(office, CALLER, task, mode="paper", dependencies=means)
         return list(stages(found)), found.matches[0].ref, found.matches[0].confidence
 
     assert asked("start the presentation", 0.9) == (["keyword"], "skill:art", 1.0)
@@ -419,6 +421,6 @@ def test_every_kind_is_found_and_judged_the_same_way(library: Library, thinks: S
         teach(library.store, f"{kind}:{name}", description)
 
     assert find_skill(library, CALLER, PLAIN, kind=kind).matches[0].ref == f"{kind}:sql-review"
-    judged = find_skill(library, CALLER, UNSURE, kind=kind, means=thinks).matches[0]
+    judged = find_skill(library, CALLER, UNSURE, kind=kind, dependencies=thinks).matches[0]
     assert (judged.ref, judged.stage) == (f"{kind}:latex-tables", "judge")
     assert find_skill(library, CALLER, PLAIN).matches == []

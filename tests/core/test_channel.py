@@ -36,7 +36,7 @@ def held(store: Store, ref: Ref = PDF) -> ChannelEntry:
 
 
 def seen(store: Store, ref: Ref = PDF) -> int | None:
-    return held(store, ref).seen
+    return held(store, ref).visible_version
 
 
 def remove(store: Store, ref: Ref = PDF) -> None:
@@ -126,7 +126,7 @@ def test_a_withdrawn_skill_stays_off_whatever_happens_to_it(store: Store, put: P
 def test_only_skills_are_on_the_channel(store: Store) -> None:
     with store.transaction(Actor.AGENT, "remember") as tx:
         tx.put(Ref.parse("memory:USER"), {"USER.md": skill("x")["SKILL.md"]})
-    assert store.backend.channel.held() == []
+    assert store.backend.channel.list_entries() == []
     assert store.backend.channel.last() == 0
 
 
@@ -150,7 +150,7 @@ def test_a_change_that_fails_moves_nothing(store: Store, put: Put) -> None:
     with pytest.raises(Exception, match="not at version 7"), store.transaction(Actor.AGENT, "two at once") as tx:
         tx.put(CSV, skill("new"))
         tx.put(PDF, skill("two"), expected_version=7)
-    assert [str(h.ref) for h in store.backend.channel.held()] == ["skill:pdf"]
+    assert [str(h.ref) for h in store.backend.channel.list_entries()] == ["skill:pdf"]
     assert seen(store) == 1
 
 

@@ -31,7 +31,7 @@ def entries(library: Library, *names: str) -> list[IndexEntry]:
 
 
 def pairs(confusion: NearDuplicateReport) -> set[frozenset[str]]:
-    return {frozenset((pair.one, pair.other)) for pair in confusion.pairs}
+    return {frozenset((pair.newcomer, pair.other)) for pair in confusion.pairs}
 
 
 def triggers(*texts: str) -> str:
@@ -62,10 +62,10 @@ def test_a_copy_in_other_words_is_reported_with_what_is_shared(
 
     (pair,) = find_near_duplicates(library.index, entries(library, name)).pairs
 
-    assert (pair.one, pair.other) == (f"skill:{name}", f"skill:{other}")
+    assert (pair.newcomer, pair.other) == (f"skill:{name}", f"skill:{other}")
     assert ALIKE <= pair.likeness <= 1
     assert 0 < len(pair.shared) <= 4
-    assert pair.said.startswith(f"skill:{name} and skill:{other} answer the same questions (")
+    assert pair.line.startswith(f"skill:{name} and skill:{other} answer the same questions (")
 
 
 @pytest.mark.process
@@ -76,8 +76,8 @@ def test_one_trigger_that_two_claim_is_reported_however_different_they_are(libra
 
     (pair,) = find_near_duplicates(library.index, entries(library, "news")).pairs
 
-    assert (pair.one, pair.other, pair.shared) == ("skill:news", "skill:changelog", ("what is new",))
-    assert '"what is new"' in pair.said
+    assert (pair.newcomer, pair.other, pair.shared) == ("skill:news", "skill:changelog", ("what is new",))
+    assert '"what is new"' in pair.line
 
 
 def test_a_trigger_that_only_begins_alike_is_not_the_same(library: Library, skill: Skill):
@@ -113,7 +113,7 @@ def test_both_newcomers_of_a_pair_are_told_once(library: Library, skill: Skill):
     confusion = find_near_duplicates(library.index, entries(library))
 
     assert pairs(confusion) == {frozenset(("skill:pdf-forms", "skill:pdf-forms-2"))}
-    assert confusion.said == "1 pair answers the same questions"
+    assert confusion.summary == "1 pair answers the same questions"
 
 
 @pytest.mark.usefixtures("office")
@@ -194,7 +194,7 @@ def test_of_too_many_that_are_alike_the_rest_is_counted(library: Library, monkey
 
     report = find_near_duplicates(library.index, entries(library, "pdf-forms") * 45)
 
-    assert report.said == "none found; 5 more share most of their words with another and were not compared"
+    assert report.summary == "none found; 5 more share most of their words with another and were not compared"
 
 
 @pytest.mark.usefixtures("office")
@@ -207,7 +207,7 @@ def test_the_most_alike_come_first_and_no_more_than_were_asked_for(library: Libr
 
     assert [pair.likeness for pair in every.pairs] == sorted((p.likeness for p in every.pairs), reverse=True)
     assert first.pairs == every.pairs[:1]
-    assert first.said == "2 pairs answer the same questions; the 1 most alike are listed"
+    assert first.summary == "2 pairs answer the same questions; the 1 most alike are listed"
 
 
 def test_a_skill_that_says_nothing_is_like_no_other(library: Library, skill: Skill):

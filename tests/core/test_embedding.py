@@ -431,7 +431,7 @@ def serves(name: str) -> Callable[[SimilarResources], bool]:
 def with_vectors(home: Path) -> set[str]:
     """Returns the folders of the models that have all their vectors."""
     with Vectors.open(home) as vectors:
-        every = [(model, *vectors.counted(model, [TextRole.WHOLE])) for model in vectors.models()]
+        every = [(model, *vectors.count_texts(model, [TextRole.WHOLE])) for model in vectors.models()]
     assert len(every) <= 3
     return {model.name.removeprefix("onnx:").partition("@")[0] for model, done, total in every if done == total}
 

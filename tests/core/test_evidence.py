@@ -80,8 +80,8 @@ def state(store: Store) -> object:
         {names[resource]: proof for resource, proof in store.backend.evidence.count_successes(names).items()},
         *(
             store.backend.evidence.baseline_successes(),
-            log.taken("s2"),
-            log.taken("s3"),
+            log.ingested_session("s2"),
+            log.ingested_session("s3"),
             log.sightings("s2")[0].signals,
         ),
     )
@@ -157,7 +157,7 @@ def test_the_history_of_an_archive_does_not_stand_in_the_way_of_what_the_server_
         import_json(other, io.BytesIO(json.dumps(whole).encode()))
         pdf = other.head(Ref.parse("pdf")).id
         evidence, log = other.backend.evidence, other.backend.observations
-        assert log.taken("s2") is None and not evidence.used_in("s1", [pdf])
+        assert log.ingested_session("s2") is None and not evidence.used_in("s1", [pdf])
         with pytest.raises(NoSuchUse):
             evidence.use("use-1")
         assert evidence.add_first_use(Use("use-2", AT, pdf, 1, None, "s2", "agent", "client-2"))

@@ -14,7 +14,7 @@ from evolvable_store.frontmatter import parse_document, summarize
 from evolvable_store.resource import Ref
 from evolvable_store.storage import Execution, ExecutionUse, Grade, Outcome
 from evolvable_tools.delegates import parse_delegate
-from evolvable_tools.executor_choice import VerifiedWork, best_executor, of_type, type_probability, verified_work
+from evolvable_tools.executor_choice import VerifiedWork, best_executor, type_probability, verified_work, work_at_type
 from evolvable_tools.library import Library
 
 
@@ -68,8 +68,8 @@ def test_a_connection_has_one_vote_for_an_agent_and_only_a_verified_one():
 
 def test_without_a_task_type_all_work_is_one_and_with_it_the_other_types_are_apart():
     work = {(1, "fix python"): (2, 3), (1, "convert documents"): (1, 4), (2, ""): (1, 1)}
-    assert of_type(work, "") == {1: VerifiedWork(3, 7), 2: VerifiedWork(1, 1)}
-    assert of_type(work, " Fix Python ") == {1: VerifiedWork(2, 3, 1, 4), 2: VerifiedWork(0, 0, 1, 1)}
+    assert work_at_type(work, "") == {1: VerifiedWork(3, 7), 2: VerifiedWork(1, 1)}
+    assert work_at_type(work, " Fix Python ") == {1: VerifiedWork(2, 3, 1, 4), 2: VerifiedWork(0, 0, 1, 1)}
 
 
 class Office(CommandLine):

@@ -426,8 +426,8 @@ def test_a_signature_of_a_moment_ago_is_not_trusted(pdf: Path) -> None:
     seen = signature(pdf)
     assert seen is not None
     assert abs(seen.newest - time.time_ns()) < 60 * 10**9
-    assert not seen.trusted(seen.newest + RACY_NS)
-    assert seen.trusted(seen.newest + RACY_NS + 1)
+    assert not seen.is_trusted(seen.newest + RACY_NS)
+    assert seen.is_trusted(seen.newest + RACY_NS + 1)
     assert read_folder(pdf).newest == seen.newest
 
 

@@ -81,7 +81,7 @@ def test_an_embedder_that_cannot_answer_changes_nothing_and_says_why(library: Li
 
     alone, found = (
         search_cascade(library.index, task),
-        search_cascade(library.index, task, means=SearchDependencies(cold)),
+        search_cascade(library.index, task, dependencies=SearchDependencies(cold)),
     )
 
     assert (found.matches, found.verdict) == (alone.matches, alone.verdict)
@@ -95,7 +95,7 @@ def test_what_words_do_not_find_is_found_by_its_meaning(library: Library) -> Non
     assert "skill:helm-deploy" not in refs(search_cascade(library.index, task))
     near = StandIn(library, {"helm-deploy": 0.7, "csv-tables": 0.02})
 
-    found = search_cascade(library.index, task, means=SearchDependencies(near))
+    found = search_cascade(library.index, task, dependencies=SearchDependencies(near))
 
     best = found.matches[0]
     assert (best.ref, best.stage) == ("skill:helm-deploy", "embedding")
@@ -108,7 +108,7 @@ def test_what_words_found_keeps_its_stage_and_says_its_cosine_too(library: Libra
     near = StandIn(library, dict.fromkeys(OFFICE, 0.1) | {"pdf-forms": 0.6})
 
     best = search_cascade(
-        library.index, "what to do with this form from the office, please", means=SearchDependencies(near)
+        library.index, "what to do with this form from the office, please", dependencies=SearchDependencies(near)
     ).matches[0]
 
     assert (best.ref, best.stage) == ("skill:pdf-forms", "text")
@@ -121,7 +121,7 @@ def test_words_that_are_sure_do_not_wait_for_the_meaning(library: Library) -> No
 
     alone, found = (
         search_cascade(library.index, "fill a PDF form"),
-        search_cascade(library.index, "fill a PDF form", means=SearchDependencies(near)),
+        search_cascade(library.index, "fill a PDF form", dependencies=SearchDependencies(near)),
     )
 
     assert found.matches == alone.matches and found.verdict != "none"
@@ -134,7 +134,7 @@ def test_meaning_decides_between_two_that_words_find_alike(library: Library, ski
     skill("forms-b", description="Handles tax forms of people.")
     for best, other in (("forms-a", "forms-b"), ("forms-b", "forms-a")):
         near = StandIn(library, {best: 0.8, other: 0.2})
-        assert refs(search_cascade(library.index, "handle tax forms", means=SearchDependencies(near)))[:2] == [
+        assert refs(search_cascade(library.index, "handle tax forms", dependencies=SearchDependencies(near)))[:2] == [
             f"skill:{best}",
             f"skill:{other}",
         ]
@@ -147,7 +147,7 @@ def test_a_resource_without_a_vector_is_not_thrown_out(library: Library) -> None
     alone = search_cascade(library.index, task)
     assert alone.matches[0].ref == "skill:pdf-forms"
 
-    found = search_cascade(library.index, task, means=SearchDependencies(StandIn(library, others)))
+    found = search_cascade(library.index, task, dependencies=SearchDependencies(StandIn(library, others)))
 
     assert refs(found)[0] == "skill:pdf-forms"
     assert "cosine" not in of(found, "skill:pdf-forms").why
@@ -160,7 +160,7 @@ def test_a_resource_without_a_vector_is_taken_for_as_near_as_the_others(library:
     others = dict.fromkeys(OFFICE, 0.85) | {"known": 0.9}
 
     found = search_cascade(
-        library.index, "handle tax forms of companies", means=SearchDependencies(StandIn(library, others))
+        library.index, "handle tax forms of companies", dependencies=SearchDependencies(StandIn(library, others))
     )
 
     assert refs(found)[:2] == ["skill:newcomer", "skill:known"]
@@ -179,7 +179,7 @@ def test_how_sure_it_is_does_not_change_the_order(library: Library, seed: int) -
 
     sure = confidences(fused)
     assert list(sure) == sorted(sure, reverse=True)
-    found = search_cascade(library.index, query.task, limit=10, means=SearchDependencies(near))
+    found = search_cascade(library.index, query.task, limit=10, dependencies=SearchDependencies(near))
     assert refs(found) == [str(hit.entry.ref) for hit in fused.hits]
 
 
@@ -188,7 +188,9 @@ def test_how_sure_it_is_does_not_change_the_order(library: Library, seed: int) -
 @pytest.mark.parametrize("task", ["review the sql and pdf tables of the release with helm", "quantum", "the of and"])
 def test_confidences_are_shares_and_fall_with_the_order(library: Library, task: str, cosines: dict[str, float]) -> None:
     for means in (SearchDependencies(), SearchDependencies(StandIn(library, cosines))):
-        confidences = [match.confidence for match in search_cascade(library.index, task, limit=20, means=means).matches]
+        confidences = [
+            match.confidence for match in search_cascade(library.index, task, limit=20, dependencies=means).matches
+        ]
         assert confidences == sorted(confidences, reverse=True)
         assert all(0 <= confidence <= 1 for confidence in confidences)
 
@@ -207,7 +209,7 @@ def test_what_is_near_but_may_not_be_seen_is_not_answered(library: Library, skil
     near = StandIn(library, {"csv-tables": 0.5}, strangers)
 
     found = search_cascade(
-        library.index, "something else entirely", scopes=("user",), limit=50, means=SearchDependencies(near)
+        library.index, "something else entirely", scopes=("user",), limit=50, dependencies=SearchDependencies(near)
     )
 
     assert refs(found) == ["skill:csv-tables"]
@@ -226,7 +228,7 @@ def test_a_user_s_resource_that_a_project_s_hides_is_not_brought_back_by_its_mea
     near = StandIn(library, {"acme/csv-tables": 0.3}, {hidden: 0.9})
 
     found = search_cascade(
-        library.index, "something else entirely", scopes=("acme", "user"), means=SearchDependencies(near)
+        library.index, "something else entirely", scopes=("acme", "user"), dependencies=SearchDependencies(near)
     )
 
     assert refs(found) == ["skill:acme/csv-tables"]
@@ -253,7 +255,7 @@ def test_an_exact_copy_of_the_right_skill_does_not_make_the_library_doubt(
         SearchDependencies(StandIn(library, dict.fromkeys(OFFICE, 0.1) | cosines)) if cosines else SearchDependencies()
     )
 
-    found = search_cascade(library.index, "fill the forms of a PDF", means=means)
+    found = search_cascade(library.index, "fill the forms of a PDF", dependencies=means)
 
     assert set(refs(found)[:2]) == {"skill:pdf-forms", "skill:pdf-forms-copy"}
     assert found.verdict != "none"
@@ -264,7 +266,8 @@ def test_a_meaning_far_away_does_not_make_anything_fit(library: Library) -> None
     far = StandIn(library, dict.fromkeys(OFFICE, 0.05))
 
     assert (
-        search_cascade(library.index, "bake sourdough bread with rye", means=SearchDependencies(far)).verdict == "none"
+        search_cascade(library.index, "bake sourdough bread with rye", dependencies=SearchDependencies(far)).verdict
+        == "none"
     )
 
 
@@ -273,14 +276,14 @@ def test_a_meaning_far_away_does_not_make_anything_fit(library: Library) -> None
 def test_a_mode_of_one_stage_does_not_ask_the_embedder(library: Library, mode: str) -> None:
     near = StandIn(library, dict.fromkeys(OFFICE, 0.9))
 
-    found = search_cascade(library.index, "fill a PDF form", mode=mode, means=SearchDependencies(near))
+    found = search_cascade(library.index, "fill a PDF form", mode=mode, dependencies=SearchDependencies(near))
 
     assert [report.stage for report in found.stages] == [mode]
     assert found.matches == search_cascade(library.index, "fill a PDF form", mode=mode).matches
 
 
 def test_an_empty_library_is_asked_without_trouble(library: Library) -> None:
-    found = search_cascade(library.index, "anything", means=SearchDependencies(StandIn(library)))
+    found = search_cascade(library.index, "anything", dependencies=SearchDependencies(StandIn(library)))
 
     assert (found.matches, found.verdict) == ((), "none")
 
@@ -306,7 +309,7 @@ def siblings(library: Library, skill: Skill) -> Library:
 def test_siblings_that_words_do_not_tell_apart_are_ordered_by_late_interaction(siblings: Library) -> None:
     near = StandIn(siblings, dict.fromkeys(SIBLINGS, 0.5), late={"ship-api": 0.9, "ship-app": 0.5, "ship-web": 0.4})
 
-    found = search_cascade(siblings.index, "ships to our customers", means=SearchDependencies(near))
+    found = search_cascade(siblings.index, "ships to our customers", dependencies=SearchDependencies(near))
 
     assert refs(found)[:3] == ["skill:ship-api", "skill:ship-app", "skill:ship-web"]
 
@@ -332,7 +335,8 @@ def test_late_interaction_changes_the_order_and_no_confidence_of_a_place(sibling
     plain, near = StandIn(siblings, cosines), StandIn(siblings, cosines, late={"ship-api": 0.9, "ship-web": 0.4})
 
     before, after = (
-        search_cascade(siblings.index, "ships to our customers", means=SearchDependencies(one)) for one in (plain, near)
+        search_cascade(siblings.index, "ships to our customers", dependencies=SearchDependencies(one))
+        for one in (plain, near)
     )
 
     assert [match.confidence for match in after.matches] == [match.confidence for match in before.matches]
@@ -344,7 +348,8 @@ def test_one_text_alone_is_not_reordered_and_a_text_without_tokens_keeps_its_pla
     plain, one = StandIn(siblings, cosines), StandIn(siblings, cosines, late={"bake": 1.0})
 
     before, after = (
-        search_cascade(siblings.index, "ships to our customers", means=SearchDependencies(it)) for it in (plain, one)
+        search_cascade(siblings.index, "ships to our customers", dependencies=SearchDependencies(it))
+        for it in (plain, one)
     )
 
     assert refs(after) == refs(before)
@@ -353,7 +358,7 @@ def test_one_text_alone_is_not_reordered_and_a_text_without_tokens_keeps_its_pla
 def test_a_text_that_words_rank_far_behind_is_not_raised_by_late_interaction(siblings: Library) -> None:
     far = StandIn(siblings, dict.fromkeys(SIBLINGS, 0.5), late={"bake": 0.6, "ship-web": 0.5})
 
-    found = search_cascade(siblings.index, "ships the web application", means=SearchDependencies(far))
+    found = search_cascade(siblings.index, "ships the web application", dependencies=SearchDependencies(far))
 
     assert refs(found)[0] == "skill:ship-web"
 
@@ -367,7 +372,8 @@ def test_of_siblings_the_one_with_a_learned_task_near_this_one_comes_first(sibli
     used = StandIn(siblings, late, late=late, learned={"ship-api": 0.9, "ship-app": 0.5})
 
     before, after = (
-        search_cascade(siblings.index, "ships to our customers", means=SearchDependencies(it)) for it in (plain, used)
+        search_cascade(siblings.index, "ships to our customers", dependencies=SearchDependencies(it))
+        for it in (plain, used)
     )
 
     assert refs(after)[:3] == ["skill:ship-api", "skill:ship-app", "skill:ship-web"]
@@ -378,7 +384,7 @@ def test_the_reason_says_that_a_learned_task_is_near_and_how_many_places_it_is_w
     late = {"ship-web": 0.5, "ship-app": 0.4, "ship-api": 0.3}
     used = StandIn(siblings, dict.fromkeys(SIBLINGS, 0.5), late=late, learned={"ship-api": 0.9, "ship-web": 0.31})
 
-    found = search_cascade(siblings.index, "ships to our customers", means=SearchDependencies(used))
+    found = search_cascade(siblings.index, "ships to our customers", dependencies=SearchDependencies(used))
 
     assert refs(found)[:3] == ["skill:ship-api", "skill:ship-web", "skill:ship-app"]
     assert of(found, "skill:ship-api").why.endswith("; learned task: near by 0.90, 2 places up")
@@ -390,7 +396,7 @@ def test_the_reason_names_no_learned_task_that_took_no_part(siblings: Library) -
     late = dict.fromkeys(SIBLINGS, 0.5)
     used = StandIn(siblings, late, late=late, learned={"ship-api": FAR})
 
-    found = search_cascade(siblings.index, "ships to our customers", means=SearchDependencies(used))
+    found = search_cascade(siblings.index, "ships to our customers", dependencies=SearchDependencies(used))
 
     assert not any("learned task" in match.why for match in found.matches)
 
@@ -400,7 +406,8 @@ def test_a_learned_task_that_is_far_changes_nothing(siblings: Library) -> None:
     plain, used = StandIn(siblings, late, late=late), StandIn(siblings, late, late=late, learned={"ship-api": FAR})
 
     before, after = (
-        search_cascade(siblings.index, "ships to our customers", means=SearchDependencies(it)) for it in (plain, used)
+        search_cascade(siblings.index, "ships to our customers", dependencies=SearchDependencies(it))
+        for it in (plain, used)
     )
 
     assert refs(after) == refs(before)
@@ -410,6 +417,6 @@ def test_a_text_that_words_rank_far_behind_is_not_raised_by_a_learned_task(sibli
     late = dict.fromkeys(SIBLINGS, 0.5)
     used = StandIn(siblings, late, late=late, learned={"bake": 0.6})
 
-    found = search_cascade(siblings.index, "ships the web application", means=SearchDependencies(used))
+    found = search_cascade(siblings.index, "ships the web application", dependencies=SearchDependencies(used))
 
     assert refs(found)[0] == "skill:ship-web"

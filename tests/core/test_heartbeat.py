@@ -133,7 +133,7 @@ def test_what_an_import_has_not_come_to_is_left_to_it_and_to_who_answers_for_it(
 
         report = WorkingCopies(store).add(tmp_path / "many", identity=PERSON, progress=sync_as_owner)
         vouched = store.backend.authorship.newest_authors({head.id for head in store.heads(PDF.kind, PDF.scope)})
-        makers = {one.made.principal for one in vouched.values()}
+        makers = {one.maker.principal for one in vouched.values()}
         assert (len(report.taken), others, makers) == (2 * BATCH + 1, [], {Principal.PERSON})
         fill_one = tmp_path / "many/later/SKILL.md"
         fill_one.parent.mkdir()

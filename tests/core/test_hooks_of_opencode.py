@@ -52,7 +52,7 @@ def test_a_session_of_opencode_gets_its_hint_its_note_and_its_place_in_the_queue
 
 
 def test_a_call_is_in_the_session_that_a_hook_of_its_own_client_named_last(tmp_path: Path) -> None:
-    mine = CallSessions("process-1", named=lambda: named_session(tmp_path, "client-a"))
+    mine = CallSessions("process-1", hook_session=lambda: named_session(tmp_path, "client-a"))
     assert mine.of({}) == "process-1"
     name_session(tmp_path, "client-b", "ses_other")
     assert mine.of({}) == "process-1"

@@ -166,7 +166,7 @@ def test_the_library_is_whole_after_all_of_it(shelf: Library) -> None:
         for text in hostile:
             ask(shelf, text)
     assert find_skill(shelf, PERSON, ORDINARY).matches == before
-    assert shelf.index.in_step() == []
+    assert shelf.index.find_faults() == []
 
 
 @pytest.mark.process

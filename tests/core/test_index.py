@@ -444,7 +444,7 @@ def test_a_bad_file_is_made_anew_without_a_word(store: Store, damage: Callable[[
     with Index.open(store) as index:
         assert found(index, "signature") == ["skill:pdf"]
         assert index.path == path
-        assert index.in_step() == []
+        assert index.find_faults() == []
 
 
 def forget_analysis(path: Path) -> None:
@@ -460,7 +460,7 @@ def test_an_index_of_an_earlier_analysis_is_made_again_once_as_any_other(store: 
     def indexed() -> int:
         with Index.open(store, bulk=lambda missing, _: counts.append(missing)) as index:
             taken = index.catch_up()
-            assert found(index, "signature") == ["skill:pdf"] and index.in_step() == []
+            assert found(index, "signature") == ["skill:pdf"] and index.find_faults() == []
         return taken
 
     assert [indexed(), indexed()] == [1, 0]
@@ -625,7 +625,7 @@ def test_an_old_sqlite_keeps_an_index_too_and_reads_no_newer_one(store: Store, i
     assert (told["found"], told["entries"], told["faults"]) == ([], 1, [])
     with Store.open(store.home) as library, Index.open(library) as again:
         assert found(again, "signature") == ["skill:pdf"]
-        assert again.in_step() == []
+        assert again.find_faults() == []
 
 
 def test_threads_may_share_it(store: Store, index: Index) -> None:
@@ -701,6 +701,6 @@ def test_it_is_in_step_after_any_operations(store: Store, index: Index, seed: in
             index.close()
             index.path.unlink()
             index = Index.open(store)
-    assert index.in_step() == []
+    assert index.find_faults() == []
     assert refs(index.entries()) == [str(head.ref) for head in sorted(store.heads(), key=lambda h: (h.name, h.scope))]
     index.close()

@@ -127,7 +127,7 @@ def test_when_the_process_is_killed_the_next_search_takes_in_what_it_did_not(sto
 
     with Index.open(store) as index:
         assert "skill-99" in {scored.entry.name for scored in index.search("what is number 99").scored}
-        assert index.in_step() == []
+        assert index.find_faults() == []
     assert psutil.wait_procs(indexing, timeout=PATIENCE)[1] == []
 
 
@@ -151,7 +151,7 @@ def test_a_process_that_serves_has_another_one_index_many_changes(store):
         fill(store, WORTHWHILE, 10)
         index.catch_up()
         assert len(analyzed) == 10
-        assert index.in_step() == []
+        assert index.find_faults() == []
 
 
 def test_what_the_other_process_leaves_is_indexed_by_the_one_that_waits_for_it(store):
@@ -165,7 +165,7 @@ def test_what_the_other_process_leaves_is_indexed_by_the_one_that_waits_for_it(s
     with Index.open(store, here(analyzed), end) as index:
         index.catch_up()
         assert analyzed
-        assert index.in_step() == []
+        assert index.find_faults() == []
     assert psutil.wait_procs([child for child in below() if child not in before], timeout=PATIENCE)[1] == []
 
 
@@ -248,7 +248,7 @@ def test_what_waits_is_settled_by_the_process_that_fills_the_index(store):
             filling.settle(locked=True, at_once=1)
             assert waiting(store) == MAX_PENDING
             filling.settle(0, locked=True)
-        assert waiting(store) == 0 and other.in_step() == []
+        assert waiting(store) == 0 and other.find_faults() == []
 
 
 def test_a_burst_is_indexed_by_another_process_that_ends_when_it_is_over(store):

@@ -95,7 +95,7 @@ def test_a_real_request_carries_the_shortlist_as_one_document_of_data(api: Model
     judged = ask_judge(TASK, SHORTLIST, claude, {})
 
     assert (judged.ref, judged.confidence, judged.why) == (None, 0.0, "no skill scans")
-    assert judged.said == "anthropic:claude-haiku-5-5 says that none fits"
+    assert judged.report == "anthropic:claude-haiku-5-5 says that none fits"
     body = api.asked[0].body
     assert body["system"][0]["text"] == INSTRUCTIONS
     assert body["output_config"]["format"]["schema"]["properties"]["choice"]["enum"] == ["A", "B", "C", "none"]
@@ -150,7 +150,7 @@ def test_the_same_question_is_asked_once(api: ModelApi, claude: ApiModel) -> Non
     assert len(api.asked) == 1
     assert (again.ref, again.why, again.confidence) == (first.ref, first.why, first.confidence)
     assert (first.remembered, again.remembered) == (False, True)
-    assert again.said == f"{first.said} (remembered)"
+    assert again.report == f"{first.report} (remembered)"
 
 
 def test_that_none_fits_is_remembered_too(api: ModelApi, claude: ApiModel) -> None:

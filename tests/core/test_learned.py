@@ -420,7 +420,7 @@ def test_a_rebuilt_index_knows_what_was_learned(skills: Library) -> None:
     (skills.store.home / INDEX_FILE).unlink()
 
     assert find_skill(skills, client("asks"), ASKED).matches == before
-    assert skills.index.in_step() == []
+    assert skills.index.find_faults() == []
 
 
 def test_what_one_skill_learned_changes_no_score_of_another(skills: Library) -> None:

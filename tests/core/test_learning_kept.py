@@ -120,7 +120,7 @@ def test_a_queued_session_waits_while_the_library_is_read_only_and_is_ingested_o
 
     assert [one["state"] for one in evolvable("review", "--queue", "--json").json["reviews"]] == ["done"]
     with Store.open(evolvable.home) as store:
-        assert store.backend.observations.taken(session_id("session")) is not None
+        assert store.backend.observations.ingested_session(session_id("session")) is not None
     assert waiting_sessions(evolvable.home) == []
 
 
@@ -135,7 +135,7 @@ def test_a_session_whose_first_write_was_refused_is_written_by_the_same_process_
     with refusal(library.store.backend):
         library.note_session(client("s1"))
         with pytest.raises(LibraryError):
-            library.shown.flush()
+            library.impressions.flush()
     new = [ClientSession("s1", "client-s1", "")]
     poll(lambda: observations.unknown_sessions(new) == [], "the session that was seen", 20)
     record_uses(library, followed(library, "s1"))
@@ -148,9 +148,9 @@ def test_what_a_search_showed_while_the_library_refused_it_is_counted_once(libra
         find_skill(library, client("s1"), "merge PDF files", to_agent=True)
         for _ in range(2):
             with pytest.raises(LibraryError):
-                library.shown.flush()
-    library.shown.flush()
-    library.shown.flush()
+                library.impressions.flush()
+    library.impressions.flush()
+    library.impressions.flush()
     (line,) = stats(library, PERSON).resources
     assert (line.ref, line.shown) == ("skill:pdf", 1)
 
@@ -195,7 +195,7 @@ def test_a_session_whose_lesson_was_refused_teaches_it_once_when_it_is_read_agai
         record_uses(library, session)
     assert list_learned(library, PERSON) == []
 
-    assert not record_uses(library, session).kept  # what it showed was stored before
+    assert not record_uses(library, session).is_stored  # what it showed was stored before
     (task,) = list_learned(library, PERSON)
     assert task.task == TASK
     remove_learned(library, PERSON, task.id)
@@ -211,7 +211,7 @@ def test_a_session_whose_lesson_was_refused_teaches_it_to_the_next_process(libra
     with Library.open(library.store.home) as other:
         record_uses(other, session)
     assert [one.task for one in list_learned(library, PERSON)] == [TASK]
-    taken = library.store.backend.observations.taken("s1")
+    taken = library.store.backend.observations.ingested_session("s1")
     assert taken is not None and taken.digest == session.digest
 
 

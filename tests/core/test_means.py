@@ -161,14 +161,14 @@ def test_each_setting_of_the_judge_asks_whom_it_names(
         configure(tmp_path, f'[roles]\njudge = ["{value}"]\n')
     given = means(EVOLVABLE_JUDGE="claude", **environment)  # no longer read
 
-    assert (name_of(given.thinker), given.client_thinks) == (thinker, client_thinks)
+    assert (name_of(given.judge_model), given.uses_client_model) == (thinker, client_thinks)
 
 
 @pytest.mark.parametrize("value", ["caller", "off"])
 def test_the_client_of_a_command_is_never_asked(means: Open, tmp_path: Path, value: str) -> None:
-    assert not means(serving=False).client_thinks
+    assert not means(serving=False).uses_client_model
     configure(tmp_path, f'[roles]\njudge = ["{value}"]\n')
-    assert not means(serving=False).client_thinks
+    assert not means(serving=False).uses_client_model
 
 
 def test_model_and_address_of_the_judge_are_those_of_the_persons_configuration(means: Open, tmp_path: Path) -> None:
@@ -177,9 +177,9 @@ def test_model_and_address_of_the_judge_are_those_of_the_persons_configuration(m
         configure(tmp_path, f'[models]\nanthropic = "{api.url}"\n[roles]\njudge = "anthropic:some-model"\n')
         elsewhere = {"ANTHROPIC_BASE_URL": other.url, "HTTP_PROXY": other.url, "HTTPS_PROXY": other.url}
         given = means(**elsewhere, **KEY)
-        assert isinstance(given.thinker, ApiModel)
-        assert given.thinker.think(ASKED) == {"choice": "A", "why": "it fits"}
-        given.thinker.close()
+        assert isinstance(given.judge_model, ApiModel)
+        assert given.judge_model.think(ASKED) == {"choice": "A", "why": "it fits"}
+        given.judge_model.close()
 
     assert api.asked[0].body["model"] == "some-model" and not other.asked
     assert any(KEY["ANTHROPIC_API_KEY"] in header for header in api.asked[0].headers.values())
@@ -197,8 +197,8 @@ def test_a_command_is_run_by_the_name_that_the_person_gave_it(means: Open, tmp_p
 
     given = means()
 
-    assert given.thinker is not None
-    assert given.thinker.think(ASKED) == {"choice": "A", "why": "two words"}
+    assert given.judge_model is not None
+    assert given.judge_model.think(ASKED) == {"choice": "A", "why": "two words"}
 
 
 # The threshold
@@ -239,7 +239,7 @@ from evolvable_tools.verbs.search import find_skill
 from evolvable_tools.caller import Caller
 serving = Serving(read_config())
 found = None
-if serving.library.means.neighbours is None:  # else a process would be started
+if serving.library.dependencies.neighbours is None:  # else a process would be started
     found = find_skill(serving.library, Caller(Actor.AGENT), "fill a form")
 serving.close()
 print(json.dumps([name for name in {HEAVY} if name in sys.modules]))

@@ -35,7 +35,7 @@ def test_a_fact_is_a_dated_line_and_said_again_it_is_renewed():
     first = add_fact({}, "USER", "Prefers pnpm to npm.", DAY)
     again = add_fact(first.files, "USER", "prefers  pnpm to npm", DAY + timedelta(days=3))
     assert text_of(first) == "# The user\n- 2026-11-21: Prefers pnpm to npm.\n"
-    assert (again.said, text_of(again)) == ("renewed", "# The user\n- 2026-11-24: prefers pnpm to npm\n")
+    assert (again.outcome, text_of(again)) == ("renewed", "# The user\n- 2026-11-24: prefers pnpm to npm\n")
 
 
 def test_the_contrary_of_a_fact_is_another_fact():
@@ -49,7 +49,7 @@ def test_old_facts_go_to_the_archive_and_come_back_when_they_are_said_again():
     assert parse_facts(text_of(now)) == ["Works on the shop."]
     assert "Works on the importer." in text_of(now, ARCHIVE)
     back = add_fact(now.files, "USER", "Works on the importer.", DAY)
-    assert back.said == "returned"
+    assert back.outcome == "returned"
     assert parse_facts(text_of(back)) == ["Works on the shop.", "Works on the importer."]
     assert "importer" not in text_of(back, ARCHIVE)
 

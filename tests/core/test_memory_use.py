@@ -58,7 +58,7 @@ def test_a_line_that_no_session_needed_is_proposed_for_removal_once(library: Lib
     files = library.store.files(library.store.head(Ref.parse("memory:USER")))
     assert UNUSED.encode() not in files["USER.md"].data and USED.encode() in files["USER.md"].data
     assert UNUSED.encode() in files["archive.txt"].data
-    assert add_fact(files, "USER", UNUSED, date(2026, 11, 20)).said == "returned"
+    assert add_fact(files, "USER", UNUSED, date(2026, 11, 20)).outcome == "returned"
 
 
 def test_a_removal_that_was_turned_down_is_not_proposed_again(library: Library, tmp_path: Path) -> None:

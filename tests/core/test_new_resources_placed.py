@@ -39,7 +39,7 @@ def test_a_new_skill_is_written_by_the_next_sync_when_its_own_process_could_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make
 ) -> None:
     place = Place(tmp_path)
-    monkeypatch.setattr(sync.WorkingCopy.locked, "__defaults__", (0.05,))
+    monkeypatch.setattr(sync.WorkingCopy.lock, "__defaults__", (0.05,))
     with Library.open(place.home) as library:
         folder = WorkingCopies(library.store).folders()[0]
         with exclusive(place.home / "locks" / f"folder-{folder.id}.lock", 1.0, "it"):

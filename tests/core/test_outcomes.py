@@ -44,7 +44,7 @@ def taken(library, talk):
 
 def one(library, talk):
     """Returns what a session showed of the only skill in it."""
-    (sighting,) = taken(library, talk).sightings
+    (sighting,) = taken(library, talk).observations
     return sighting
 
 
@@ -89,7 +89,7 @@ def test_codex_shows_it_by_the_commands_that_read_and_run(library, folder, given
 
 def test_a_command_of_the_document_is_a_use_once_the_document_was_loaded(library, folder):
     talk = Talk().typed("merge").ran("qpdf --empty --pages b.pdf -- c.pdf").ran("pdftotext out.pdf -")
-    assert taken(library, talk).sightings == ()
+    assert taken(library, talk).observations == ()
 
     talk.called("Read", {"file_path": f"{folder}/pdf/SKILL.md"}, "text").ran("git status").ran("cat out.pdf")
     assert not one(library, talk).used
@@ -103,7 +103,7 @@ def test_what_failed_or_never_answered_or_is_not_ours_was_not_loaded(library, fo
     talk.came(f"cat {folder}/pdf/SKILL.md", Origin.WEB).called("Read", {"file_path": "/etc/SKILL.md"}, "x")
     talk.called("Read", {"file_path": ["\0"]}, "x").ran("cat 'unbalanced").called("Skill", {}, "x")
 
-    assert taken(library, talk).sightings == ()
+    assert taken(library, talk).observations == ()
 
 
 def test_a_use_belongs_to_the_version_that_was_live_then(library, person, folder):
@@ -112,7 +112,7 @@ def test_a_use_belongs_to_the_version_that_was_live_then(library, person, folder
 
     assert one(library, Talk("old", start=before - timedelta(microseconds=1)).loaded("pdf")).version == 2
     assert one(library, Talk("new").loaded("pdf")).version == 3
-    assert taken(library, Talk("older", start=before - timedelta(days=1)).loaded("pdf")).sightings == ()
+    assert taken(library, Talk("older", start=before - timedelta(days=1)).loaded("pdf")).observations == ()
 
 
 def test_a_load_that_the_server_noted_is_not_counted_twice_and_learns_its_session(library, agent, folder):
@@ -136,15 +136,15 @@ def test_a_session_is_counted_once_however_often_it_comes_and_grows(library, fol
     seen(library, "session-1")
     talk = Talk().typed("fill it").loaded("pdf")
     short = talk.session
-    assert [record_uses(library, short).kept for _ in range(2)] == [True, False]
+    assert [record_uses(library, short).is_stored for _ in range(2)] == [True, False]
     head = library.store.head(PDF).id
 
     grown = work(talk).session
-    assert [record_uses(library, session).kept for session in (grown, short, grown)] == [True, False, False]
+    assert [record_uses(library, session).is_stored for session in (grown, short, grown)] == [True, False, False]
     assert library.store.backend.evidence.count_successes([head]) == {head: SuccessCounts(1, 1)}
     assert library.evidence.tally(head).loaded == 1
     with Library.open(library.store.home) as other:
-        assert not record_uses(other, grown).kept
+        assert not record_uses(other, grown).is_stored
 
 
 def test_many_that_take_it_in_at_once_do_not_double_it(library, folder):
@@ -153,7 +153,7 @@ def test_many_that_take_it_in_at_once_do_not_double_it(library, folder):
 
     def work_on_it() -> None:
         with Library.open(library.store.home) as other:
-            kept.append(record_uses(other, session).kept)
+            kept.append(record_uses(other, session).is_stored)
 
     threads = [threading.Thread(target=work_on_it) for _ in range(4)]
     for thread in threads:
@@ -297,13 +297,13 @@ def test_a_line_of_shell_is_read_as_the_shell_reads_it(line, read, run):
 def test_reading_a_session_into_a_library_that_cannot_be_written_keeps_nothing(library, folder, monkeypatch):
     monkeypatch.setattr(type(library.store), "read_only", True)
 
-    assert not taken(library, Talk().loaded("pdf")).kept
+    assert not taken(library, Talk().loaded("pdf")).is_stored
 
 
 def test_a_home_is_known_only_where_it_is_said(library, folder: Path):
     talk = Talk().ran("cat ~/.claude/skills/pdf/reference.md", "x")
-    assert taken(library, talk).sightings == ()
-    assert record_uses(library, talk.session, home=folder.parents[1]).sightings != ()
+    assert taken(library, talk).observations == ()
+    assert record_uses(library, talk.session, home=folder.parents[1]).observations != ()
 
 
 def test_a_skill_that_is_linked_into_the_folder_of_a_client_was_loaded_there(library, skill, tmp_path):
@@ -315,7 +315,7 @@ def test_a_skill_that_is_linked_into_the_folder_of_a_client_was_loaded_there(lib
     assert not library.working_copies.add(client).refused
 
     assert one(library, Talk().loaded("forms")).version == 1
-    assert taken(library, Talk("odd").loaded("../../.agents/skills/pdf").loaded("..").loaded("")).sightings == ()
+    assert taken(library, Talk("odd").loaded("../../.agents/skills/pdf").loaded("..").loaded("")).observations == ()
 
 
 # As the clients write it
@@ -347,7 +347,7 @@ def test_a_transcript_of_claude_code_says_what_was_used_and_how_it_ended(library
         *call("Bash", {"command": "pytest"}, "1 passed", attributionSkill="pdf"),
         line("user", "Great, it works now."),
     ]
-    (seen,) = record_uses(library, written(tmp_path / "s1.jsonl", lines)).sightings
+    (seen,) = record_uses(library, written(tmp_path / "s1.jsonl", lines)).observations
     assert (set(seen.how), seen.outcome, seen.model) == ({"skill", "attributed"}, Outcome.SUCCEEDED, "claude-opus-5-5")
     assert [signal.kind for signal in seen.signals] == ["tests", "words"]
 
@@ -374,5 +374,5 @@ def test_a_rollout_of_codex_says_what_was_used_and_how_it_ended(library, folder,
         *ran(2, f"python3 {folder}/pdf/scripts/fill.py", 0),
         *(*ran(3, "make test", 2), *ran(4, "make test", 0)),
     ]
-    (seen,) = record_uses(library, written(tmp_path / "rollout-s2.jsonl", lines)).sightings
+    (seen,) = record_uses(library, written(tmp_path / "rollout-s2.jsonl", lines)).observations
     assert (seen.how, seen.outcome, seen.model) == (("read", "script"), Outcome.SUCCEEDED, "gpt-5.5")

@@ -82,7 +82,7 @@ def test_the_first_trigger_that_is_part_of_the_task_wins(library: Library, skill
 def test_triggers_are_tried_in_their_order(library: Library, skill: Skill):
     skill("pdf", metadata=triggers("form", "pdf form"))
 
-    assert 'trigger "form"' in ask(library.index, "a pdf form")["keyword"].said
+    assert 'trigger "form"' in ask(library.index, "a pdf form")["keyword"].report
 
 
 def test_an_empty_trigger_matches_nothing(library: Library, skill: Skill):
@@ -119,14 +119,14 @@ def test_a_stage_that_cannot_run_is_skipped_and_told(library: Library, skill: Sk
 
     skill("pdf")
 
-    said = {stage: its.said for stage, its in ask(library.index, "a task").items()}
+    said = {stage: its.report for stage, its in ask(library.index, "a task").items()}
     assert said == {
         "keyword": "no trigger is part of the task",
         "embedding": "skipped: no embedder is installed",
         "llm": "skipped: no model is configured",
     }
     said = {
-        stage: its.said for stage, its in ask(library.index, "x", Told((1, 0.9), "warming up", False), broken).items()
+        stage: its.report for stage, its in ask(library.index, "x", Told((1, 0.9), "warming up", False), broken).items()
     }
     assert said["embedding"] == "skipped: warming up"
     assert said["llm"] == "skipped: The model does not answer."
@@ -146,7 +146,7 @@ def test_the_model_chooses_among_all_with_the_same_confidence_always(library: Li
     found = ask(library.index, "a task", Told(None), last)
     assert answer(found) == ("llm", "b", 0.7)
     assert seen == ["a: First.", "b: Second."]
-    assert found["llm"].said == "skill:b: chosen by the model: it is the last"
+    assert found["llm"].report == "skill:b: chosen by the model: it is the last"
 
 
 def test_a_choice_that_is_none_or_not_in_the_list_is_no_answer(library: Library, skill: Skill):
@@ -155,8 +155,10 @@ def test_a_choice_that_is_none_or_not_in_the_list_is_no_answer(library: Library,
     outside = next(one for one in library.index.entries() if one.name == "other")
 
     assert answer(ask(library.index, "a task", None, lambda task, entries: (outside, "this"))) is None
-    assert "not in the list" in ask(library.index, "a task", None, lambda task, entries: (outside, "this"))["llm"].said
-    assert ask(library.index, "a task", None, lambda task, entries: (None, "none was made for it"))["llm"].said == (
+    assert (
+        "not in the list" in ask(library.index, "a task", None, lambda task, entries: (outside, "this"))["llm"].report
+    )
+    assert ask(library.index, "a task", None, lambda task, entries: (None, "none was made for it"))["llm"].report == (
         "none: none was made for it"
     )
 
@@ -178,7 +180,7 @@ def test_a_model_is_asked_about_a_bounded_list_and_that_is_said(library: Library
 
     found = ask(library.index, "a task", None, lambda task, entries: (None, str(len(entries))))
 
-    assert found["llm"].said == "none: 2 (asked about the first 2 of the library)"
+    assert found["llm"].report == "none: 2 (asked about the first 2 of the library)"
 
 
 def test_the_prompt_for_a_large_library_is_bounded():

@@ -129,8 +129,8 @@ def test_documents_that_are_settled_together_leave_in_the_time_that_they_took_to
     for term in terms(VOCABULARY):
         assert list(pending.fields_of(term, numbers)) == list(anew.fields_of(term, numbers))
         its, same = Postings(term, FIELD_NUMBERS["body"]), Postings(term, FIELD_NUMBERS["body"])
-        pending.beside(its)
-        anew.beside(same)
+        pending.add_to(its)
+        anew.add_to(same)
         assert its == same
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evolvable_store.power_fields import WHOLE, different_powers, power_values, restored_powers, with_powers
+from evolvable_store.power_fields import WHOLE, different_powers, power_values, restore_powers, with_powers
 
 BASE = b"---\nname: csv\nallowed-tools: Read\ndescription: Works.\n---\n\nbody\n"
 
@@ -68,9 +68,9 @@ def test_a_file_with_the_powers_of_another_differs_from_it_in_none(
     assert not set(different_powers(given, second)) - {WHOLE}
     assert WHOLE not in power_values(given) or WHOLE in power_values(second)
     assert given.endswith(f"body{ending}".encode())
-    assert restored_powers(given, given, first, names) == first
+    assert restore_powers(given, given, first, names) == first
     changed = given.replace(b"body", b"more")
-    assert restored_powers(changed, given, first, names) == first.replace(b"body", b"more")
+    assert restore_powers(changed, given, first, names) == first.replace(b"body", b"more")
 
 
 def test_a_power_that_the_person_changed_is_the_persons_and_the_others_are_restored() -> None:
@@ -78,7 +78,7 @@ def test_a_power_that_the_person_changed_is_the_persons_and_the_others_are_resto
     given = with_powers(now, BASE, ["allowedtools", "model"])
     assert given == BASE.replace(b"---\nname", b"---\nname")
     edited = given.replace(b"Read", b"Write").replace(b"Works", b"Reads")
-    restored = restored_powers(edited, given, now, ["allowedtools", "model"])
+    restored = restore_powers(edited, given, now, ["allowedtools", "model"])
     assert power_values(restored) == {
         "model": (("model", '"opus"'),),
         "allowedtools": (("allowed-tools", '"Write"'),),

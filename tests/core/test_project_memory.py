@@ -281,7 +281,7 @@ def test_an_update_that_began_before_off_does_not_write_the_block_again(line):
         return text
 
     with Library.open(line.home) as library:
-        library.redacted = redact
+        library.redact = redact
         refresh_memory_files(line.home, library)
     switched[0].communicate(timeout=60)
     assert switched[0].returncode == 0

@@ -161,7 +161,7 @@ def test_the_rules_are_those_of_the_configuration_beside_them() -> None:
     for rule in load_rules():
         assert min(map(len, rule.anchors)) >= 3
         assert re.fullmatch("[a-z0-9-]{1,60}", rule.name)
-        assert rule.pattern and rule.allowed is not None
+        assert rule.pattern and rule.allowed_patterns is not None
 
 
 @pytest.mark.parametrize("name", ["evo-token-3", "tailscale-api", "render", "sonar-2", "digitalocean", "github"])

@@ -104,7 +104,10 @@ def test_what_is_thought_about_elsewhere_is_redacted_once_more(tmp_path):
                 text = f"---\nname: {name}\ndescription: Merge {name} tables for birds.\n---\n\nx\n"
                 tx.put(Ref.parse(name), {"SKILL.md": File(text.encode())})
         find_skill(
-            library, Caller(Actor.AGENT), "merge tables of Blue Heron birds", means=SearchDependencies(thinker=thinker)
+            library,
+            Caller(Actor.AGENT),
+            "merge tables of Blue Heron birds",
+            dependencies=SearchDependencies(judge_model=thinker),
         )
     assert thinker.heard
     assert "Blue Heron" not in "".join(thinker.heard)

@@ -61,7 +61,7 @@ def test_processes_that_review_at_once_never_pass_what_a_day_may_cost(tmp_path: 
 
         def spent(name: str) -> Spending:
             store = stores[name]
-            return store.backend.reviews.spent(store.now()[:10])
+            return store.backend.reviews.spending_of(store.now()[:10])
 
         def over() -> bool:
             passed.extend(name for name in BUDGETS if not within(spent(name), BUDGETS[name][1]))

@@ -142,7 +142,7 @@ def test_killed_while_somebody_thinks_the_queue_asks_again_and_counts_both(place
         assert place.state() is ReviewState.BEGUN
         place.goes_on(api, "--queue")
         assert len(api.asked) == 2
-    assert place.store.backend.reviews.spent(place.store.now()[:10]).calls == 2
+    assert place.store.backend.reviews.spending_of(place.store.now()[:10]).calls == 2
 
 
 def test_killed_once_the_answer_is_kept_it_is_not_asked_for_again(place: Place) -> None:

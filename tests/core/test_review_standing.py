@@ -66,7 +66,7 @@ def test_what_waits_and_why_the_last_came_to_nothing(library, tmp_path):
 
 
 def test_what_was_spent_is_no_longer_left(library, tmp_path):
-    settings = ReviewSettings(Redactor(), thinker=Nobody(), budget=ReviewBudget(5, 100_000))
+    settings = ReviewSettings(Redactor(), reviewer_model=Nobody(), budget=ReviewBudget(5, 100_000))
     something = next(one for one in labelled() if one.learn)
     review_session(library, AGENT, settings, transcript_path=something.write(tmp_path))
     found = review_status(library, settings, tmp_path / "home")

@@ -383,7 +383,7 @@ def test_the_list_says_what_was_taken_in_and_what_went_on_since(library: Library
     path = write_claude_code(tmp_path, EVENTS)
 
     def states() -> list[str]:
-        return [one.taken for one in list_sessions([tmp_path / ".claude"], log.taken).sessions]
+        return [one.taken for one in list_sessions([tmp_path / ".claude"], log.ingested_session).sessions]
 
     assert states() == ["no"]
     record_uses(library, read_session(path))

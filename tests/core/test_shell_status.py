@@ -187,7 +187,7 @@ def test_a_step_and_its_check_in_one_line_earn_what_two_lines_earn(
         for line in lines:
             last = line is lines[-1]
             talk.ran(line, printed if last else "", error=error and last)
-    (its,) = record_uses(library, talk.session).sightings
+    (its,) = record_uses(library, talk.session).observations
     assert (its.used, its.outcome) == end
 
 

@@ -76,7 +76,7 @@ class Desk:
     def put(self, files: Files) -> bool:
         head = self.store.head(PDF)
         base = self.store.manifest(head)
-        with self.copies.staged(head, base, files) as staged:
+        with self.copies.stage_checkout(head, base, files) as staged:
             with self.store.transaction(Actor.AGENT, "an update") as tx:
                 tx.put(PDF, files, expected_version=head.version, base=base)
                 staged.bind(tx)
@@ -168,10 +168,10 @@ def test_a_commit_whose_process_was_killed_before_the_exchange_is_written_by_the
 
 
 def test_the_owner_writes_what_a_killed_process_did_not_exchange(killed_before_exchange: Desk) -> None:
-    (report,) = killed_before_exchange.again().behind([PDF])
+    (report,) = killed_before_exchange.again().sync_behind([PDF])
 
     assert report.written == ["pdf"]
-    assert killed_before_exchange.again().behind([PDF]) == []
+    assert killed_before_exchange.again().sync_behind([PDF]) == []
 
 
 def test_an_edit_of_what_a_killed_process_did_not_exchange_is_merged(killed_before_exchange: Desk) -> None:
@@ -575,7 +575,10 @@ def test_a_process_that_ends_at_any_step_leaves_the_old_version_or_the_new_one(d
 
 def test_what_cannot_be_removed_hides_no_error_and_keeps_no_lock(desk: Desk) -> None:
     head, notes = desk.store.head(PDF), set((desk.home / "recovery").rglob("*.json"))
-    with pytest.raises(Killed), desk.copies.staged(head, desk.store.manifest(head), desk.files(text("spoiled"))):
+    with (
+        pytest.raises(Killed),
+        desk.copies.stage_checkout(head, desk.store.manifest(head), desk.files(text("spoiled"))),
+    ):
         (note,) = set((desk.home / "recovery").rglob("*.json")) - notes
         note.unlink()
         (note / "in the way").mkdir(parents=True)  # a disk that turned read only does the same

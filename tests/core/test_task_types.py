@@ -51,7 +51,7 @@ def test_a_library_keeps_its_own_vocabulary_and_one_that_is_wrong_changes_nothin
 
     talk = Talk("s1").typed("Buche die Rechnung").called("Read", {"file_path": "/x/mai.ldg"}, "text")
     record_uses(library, talk.session)
-    assert library.store.backend.observations.taken("s1").task_type == "book ledgers"
+    assert library.store.backend.observations.ingested_session("s1").task_type == "book ledgers"
 
     hostile = [
         '{"files": {"<b>": ["x"]}, "verbs": {}}',
@@ -61,7 +61,7 @@ def test_a_library_keeps_its_own_vocabulary_and_one_that_is_wrong_changes_nothin
     for number, text in enumerate(hostile):
         edit.update_resource(library, person, TASK_TYPES, "broken", files={"task-types.json": text})
         record_uses(library, Talk(f"h{number}").typed("Fix a.py").session)
-        assert library.store.backend.observations.taken(f"h{number}").task_type == "fix python"
+        assert library.store.backend.observations.ingested_session(f"h{number}").task_type == "fix python"
     assert TASK_TYPES.kind is Kind.ENVIRONMENT
 
 
@@ -79,7 +79,7 @@ def test_a_session_has_the_label_that_it_passed_last_and_no_other_words(library,
     for words in named:
         talk.called("mcp__evolvable__load_skill", {"ref": "x", "task_type": words}, "text")
     record_uses(library, talk.called("mcp__other__work", {"task_type": "add python"}, "text").session)
-    assert library.store.backend.observations.taken("s1").task_type == label
+    assert library.store.backend.observations.ingested_session("s1").task_type == label
 
 
 def test_a_near_tie_is_ordered_by_what_is_verified_for_the_task_type(library, skill):

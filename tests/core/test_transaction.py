@@ -693,4 +693,4 @@ def test_a_folder_that_another_process_adds_meanwhile_is_found_or_in_the_way(
 def test_an_intent_that_is_dated_has_every_other_field_it_had() -> None:
     values = {one.name: f"{one.name} as given" for one in fields(Intent)}
 
-    assert Intent(**values).dated("now") == Intent(**(values | {"at": "now"}))  # type: ignore[arg-type]
+    assert Intent(**values).with_time("now") == Intent(**(values | {"at": "now"}))  # type: ignore[arg-type]

@@ -131,7 +131,7 @@ def test_a_transcript_that_cannot_be_read_now_waits_and_what_is_behind_it_is_rev
     path.chmod(0o600)
     assert [one["state"] for one in unpowered(line, "review", "--queue", "--json")] == ["done"]
     with Store.open(line.home) as store:
-        assert store.backend.observations.taken(name) is not None
+        assert store.backend.observations.ingested_session(name) is not None
     assert unpowered(line, "review", "--queue", "--json") == []
 
 
@@ -144,7 +144,7 @@ def test_a_session_waits_while_the_transcript_of_its_subagent_cannot_be_read(lin
     part.chmod(0)
     assert [one["state"] for one in unpowered(line, "review", "--queue", "--json")] == ["waits"]
     with Store.open(line.home) as store:
-        assert store.backend.observations.taken(name) is None
+        assert store.backend.observations.ingested_session(name) is None
 
     part.chmod(0o600)
     assert [one["state"] for one in unpowered(line, "review", "--queue", "--json")] == ["done"]

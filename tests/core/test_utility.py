@@ -21,7 +21,7 @@ def test_each_update_is_skillmas():
     for case in VECTORS["skillmas_utility"]:
         q = Utility(case["q0"])
         for step in case["trace"]:
-            q = q.updated(step["reward"])
+            q = q.with_reward(step["reward"])
             assert (q.value, q.n) == (step["Q"], step["N_after"]), case
 
 

@@ -41,7 +41,7 @@ def test_equal_texts_have_one_vector(vectors: Vectors) -> None:
     model = vectors.model("m", "onnx")
     assert vectors.resources_without_vector(model, TextRole.WHOLE) == {1: 3, 2: 3}
 
-    vectors.keep(model, {ONE.hash: b"11"})
+    vectors.store_vectors(model, {ONE.hash: b"11"})
 
     assert vectors.resources_without_vector(model, TextRole.WHOLE) == {}
     assert list(vectors.all(model, TextRole.WHOLE)) == [(1, b"11"), (2, b"11")]
@@ -50,13 +50,13 @@ def test_equal_texts_have_one_vector(vectors: Vectors) -> None:
 def test_a_vector_goes_with_the_last_text_it_is_of(vectors: Vectors) -> None:
     say(vectors, pdf=ONE, sql=ONE)
     model = vectors.model("m", "onnx")
-    vectors.keep(model, {ONE.hash: b"11"})
+    vectors.store_vectors(model, {ONE.hash: b"11"})
 
     say(vectors, pdf=TWO)
-    assert vectors.known(model, BOTH) == {ONE.hash: b"11"}
+    assert vectors.stored_vectors(model, BOTH) == {ONE.hash: b"11"}
 
     vectors.take_in({}, [SQL.id], {})
-    assert vectors.known(model, BOTH) == {}
+    assert vectors.stored_vectors(model, BOTH) == {}
     assert vectors.places() == [PDF]
 
 
@@ -68,31 +68,31 @@ def test_what_is_taken_in_is_noted_with_it(vectors: Vectors) -> None:
 def test_each_model_has_its_own_vectors(vectors: Vectors) -> None:
     say(vectors, pdf=ONE)
     old, new = vectors.model("old", "onnx:a"), vectors.model("new", "onnx:b")
-    vectors.keep(old, {ONE.hash: b"11"})
+    vectors.store_vectors(old, {ONE.hash: b"11"})
     assert vectors.resources_without_vector(new, TextRole.WHOLE) == {1: 3}
 
     vectors.forget_model(old)
 
     assert [model.name for model in vectors.models()] == ["new"]
-    assert vectors.known(old, BOTH) == {}
+    assert vectors.stored_vectors(old, BOTH) == {}
 
 
 def test_another_history_keeps_the_vectors_of_texts_that_come_again(vectors: Vectors) -> None:
     say(vectors, pdf=ONE, sql=TWO)
     model = vectors.model("m", "onnx")
-    vectors.keep(model, {ONE.hash: b"11", TWO.hash: b"22"})
+    vectors.store_vectors(model, {ONE.hash: b"11", TWO.hash: b"22"})
 
     vectors.forget_texts()
     say(vectors, sql=ONE)
     vectors.delete_unused_vectors()
 
-    assert vectors.known(model, BOTH) == {ONE.hash: b"11"}
+    assert vectors.stored_vectors(model, BOTH) == {ONE.hash: b"11"}
     assert vectors.state("applied") == "1"
 
 
 def test_progress_counts_the_texts_that_are_wanted(vectors: Vectors, tmp_path: Path) -> None:
     vectors.take_in({PDF: {TextRole.WHOLE: ONE, TextRole.DESCRIPTION: TWO}}, (), {})
-    vectors.keep(vectors.model("m", "onnx"), {ONE.hash: b"11"})
+    vectors.store_vectors(vectors.model("m", "onnx"), {ONE.hash: b"11"})
     assert embedding_progress(tmp_path) == EmbeddingProgress("m", 1, 1)
 
     vectors.note(WITH_DESCRIPTIONS, "1")

@@ -154,7 +154,7 @@ def desk(library, skill, tmp_path):
         return guard(document, quote, "Step 0: do the reading of the table.", new, "It is checked.")
 
     with RoundModel(guards) as api, asking(api) as model:
-        run_round(library, PERSON, sessions.settings(thinker=model))
+        run_round(library, PERSON, sessions.settings(reviewer_model=model))
     (trial,) = list_pool(library).trials
     decide_trial(library, DECIDES, trial.id, "retire", "no use")
     return sessions
@@ -276,7 +276,7 @@ def test_a_model_names_the_agent_that_should_have_done_it_and_only_one_of_the_li
         return {"diagnoses": [{**wrong, "better_agent": named}], "candidates": []}
 
     with RoundModel(answer) as api, asking(api) as model:
-        report = run_round(library, PERSON, desk.settings(thinker=model))
+        report = run_round(library, PERSON, desk.settings(reviewer_model=model))
     assert "Writes letters for others." in json.dumps(api.shown)
     assert {one["sign"] for one in report.diagnosed} == {"F"}
     known = "agent:scribe" if named == "agent:scribe" else ""
@@ -313,7 +313,7 @@ def outcome_of_round(library, sessions):
     """All that a round left: its state, what waits, what is on trial, and what its questions cost."""
     waiting = sorted((one.ref, one.reason) for one in proposal_inbox.list_waiting(library))
     trials = [(one.ref, one.state, one.reason) for one in list_pool(library, ended=True).trials]
-    return read_rounds(library).plain(), waiting, trials, library.store.backend.reviews.spent(sessions.day)
+    return read_rounds(library).plain(), waiting, trials, library.store.backend.reviews.spending_of(sessions.day)
 
 
 @pytest.mark.process
@@ -338,10 +338,10 @@ def test_a_round_killed_at_any_record_or_proposal_comes_to_the_same_change_of_ag
                 with monkeypatch.context() as patch:
                     dies(patch, *death[:-1], first=death[-1])
                     with pytest.raises(Killed):
-                        run_round(opened, PERSON, desk.settings(thinker=model))
+                        run_round(opened, PERSON, desk.settings(reviewer_model=model))
             state = read_rounds(opened)
             if (state.number, state.running) != (2, False):  # the first round was that of the desk
-                run_round(opened, PERSON, desk.settings(thinker=model))
+                run_round(opened, PERSON, desk.settings(reviewer_model=model))
             return outcome_of_round(opened, desk), len(api.asked)
 
     whole, asked = played("whole")

@@ -306,7 +306,7 @@ def test_a_summary_has_two_kilobytes_and_the_whole_answer_is_a_file_of_the_run(p
     outcome = state.outcomes["a"]
     [answer] = outcome.files
     assert len(outcome.summary.encode()) <= 2_000
-    assert folder.kept(answer["sha256"]).decode() == "ä" * 5_000
+    assert folder.read_artifact(answer["sha256"]).decode() == "ä" * 5_000
 
 
 def test_a_run_has_at_most_thirty_items_and_a_plan_of_more_is_refused_with_the_reason(place):

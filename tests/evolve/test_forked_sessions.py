@@ -188,7 +188,7 @@ def test_a_session_that_grows_and_lies_in_two_folders_stays_one(library: Library
     whole = write_claude_code(tmp_path / "b", RELEASE)
     recorded = [taken_in(library, path) for path in (short, whole, short, whole)]
 
-    assert [one.kept for one in recorded] == [True, True, False, False]
+    assert [one.is_stored for one in recorded] == [True, True, False, False]
     assert not any(span.copied for one in recorded for span in one.read.spans)
     assert [end.outcome for end in library.store.backend.observations.verified_ends()] == [Outcome.SUCCEEDED]
 

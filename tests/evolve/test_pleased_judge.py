@@ -49,23 +49,23 @@ def test_a_style_is_what_recurs_and_dressing_adds_nothing_that_one_answer_alone_
     style = AnswerStyle.of(letters(40, style=True))
     shown = style.dress("Oslo.")
 
-    assert (style.opening, style.sign_off, style.heading, style.listed) == (
+    assert (style.opening, style.sign_off, style.heading, style.is_list) == (
         "## Answer",
         SIGN_OFF,
         "## Answer",
         True,
-    ) or (style.sign_off == SIGN_OFF and style.listed)
+    ) or (style.sign_off == SIGN_OFF and style.is_list)
     assert SIGN_OFF in shown and "- Oslo." in shown and "north" not in shown
     assert AnswerStyle.of([]).dress("Oslo.") == AnswerStyle.of(["Yes: Bergen."]).dress("It is Oslo.")[-5:] == "Oslo."
 
 
 def test_a_judge_that_passes_wrong_answers_in_a_style_is_found_and_an_honest_one_is_not():
-    pleased = [judged(40, seed, styled=0.15).pleased for seed in range(200)]
-    honest = [judged(40, seed, styled=0.01).pleased for seed in range(200)]
+    pleased = [judged(40, seed, styled=0.15).is_pleased for seed in range(200)]
+    honest = [judged(40, seed, styled=0.01).is_pleased for seed in range(200)]
 
     assert sum(pleased) >= 0.88 * 200, "so of 53 % false at most about 6 stay"
     assert sum(honest) <= 0.06 * 200, "more than nine of ten honest gains are kept"
-    assert not judged(9, 1, styled=1.0).pleased, "too few answers say nothing"
+    assert not judged(9, 1, styled=1.0).is_pleased, "too few answers say nothing"
 
 
 def test_only_the_bases_answers_that_a_judge_found_wrong_are_asked_about():

@@ -315,7 +315,9 @@ def test_a_run_of_evolution_keeps_a_chain_that_can_be_checked(shop: CommandLine)
     folder = RunDirectory(run)
     with Ledger.open(folder.ledger) as ledger:
         ledger.append("began", {"said": "one"})
-        ledger.append("answered", {"said": f"use {SECRET}", "kept": folder.keep(f"a transcript with {SECRET}")})
+        ledger.append(
+            "answered", {"said": f"use {SECRET}", "kept": folder.store_artifact(f"a transcript with {SECRET}")}
+        )
         ledger.append("ended", {"said": "three"})
     (run / "programs").mkdir()
     encoded = base64.b64encode(f"x {SECRET} y".encode()).decode()
@@ -327,7 +329,7 @@ def test_a_run_of_evolution_keeps_a_chain_that_can_be_checked(shop: CommandLine)
     assert encoded[8:40] not in (run / "programs/a.json").read_text()
     records = read_ledger(folder.ledger)
     assert [record["type"] for record in records] == ["began", "answered", "ended"]
-    assert "it leaked" in records[1]["said"] and b"it leaked" in folder.kept(records[1]["kept"])
+    assert "it leaked" in records[1]["said"] and b"it leaked" in folder.read_artifact(records[1]["kept"])
     assert {json.loads(line)["file"] for line in (run / "purged.jsonl").read_text().splitlines()} == {
         "ledger.jsonl",
         f"artifacts/{records[1]['kept']}",
@@ -368,9 +370,9 @@ def test_looking_at_what_was_seen_takes_no_time(shop: CommandLine) -> None:
     from evolvable_tools.secret_leaks import found_secrets
 
     with Library.open(shop.home) as library:
-        assert found_secrets(library).catch_up() == 0
+        assert found_secrets(library).scan_new() == 0
         start = time.process_time()
-        found_secrets(library).catch_up()
+        found_secrets(library).scan_new()
         assert time.process_time() - start < 0.5
 
 

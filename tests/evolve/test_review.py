@@ -206,9 +206,9 @@ def test_a_model_that_answers_wrongly_twice_is_asked_twice_and_the_next_model_re
     right = says(json.dumps({"candidates": [prefers(begun)]}))
     other = Labelled("other", BY_NAME["short-commits"].events, frozenset())
     with ModelApi(wrong, wrong, right) as api, asking(api) as thinker:
-        first = review(library, other, tmp_path, thinker=thinker)
+        first = review(library, other, tmp_path, reviewer_model=thinker)
         asked = len(api.asked)
-        second = review(library, other, tmp_path, thinker=thinker)
+        second = review(library, other, tmp_path, reviewer_model=thinker)
     assert (asked, first.state, refusals(first)) == (2, "begun", ["quote_not_there"])
     assert f"`evolvable learn review {first.session}`" in first.why and first.cost["tokens"] == 30
     assert (len(api.asked), second.review_id, second.state) == (3, first.review_id, "done")
@@ -231,8 +231,8 @@ def test_a_correction_that_cannot_be_asked_for_now_is_asked_for_later(library, t
     other = Labelled("other", BY_NAME["short-commits"].events, frozenset())
     with ModelApi(wrong, says(json.dumps({"candidates": [prefers(begun)]}))) as api, asking(api) as thinker:
         with pytest.raises(OverBudget):
-            review(library, other, tmp_path, thinker=thinker, budget=ReviewBudget(calls=1))
-        done = review(library, other, tmp_path, thinker=thinker)
+            review(library, other, tmp_path, reviewer_model=thinker, budget=ReviewBudget(calls=1))
+        done = review(library, other, tmp_path, reviewer_model=thinker)
     assert (len(api.asked), done.state, len(done.proposals)) == (2, "done", 1), "the first answer is not paid again"
 
 
@@ -266,8 +266,8 @@ def test_a_model_corrects_its_answer_once_and_what_was_right_stays(library, tmp_
     first, second = (says(json.dumps({"candidates": given})) for given in ([right, wrong], [mended]))
     other = Labelled("other", BY_NAME["short-commits"].events, frozenset())
     with ModelApi(first, second) as api, asking(api) as thinker:
-        done = review(library, other, tmp_path, thinker=thinker)
-        again = review(library, other, tmp_path, thinker=thinker)
+        done = review(library, other, tmp_path, reviewer_model=thinker)
+        again = review(library, other, tmp_path, reviewer_model=thinker)
     assert (len(api.asked), again) == (2, done)
     assert "quote_not_there" in json.dumps(api.asked[1].body) and "quote_not_there" not in json.dumps(api.asked[0].body)
     assert (len(done.proposals) + len(done.refused), done.cost["tokens"]) == (2, 30)
@@ -279,7 +279,7 @@ def test_a_model_that_gives_no_correction_keeps_what_was_right(library, tmp_path
     answer = {"candidates": [prefers(begun), prefers(begun) | WRONG["schema"]]}
     other = Labelled("other", BY_NAME["short-commits"].events, frozenset())
     with ModelApi(says(json.dumps(answer))) as api, asking(api) as thinker:
-        done = review(library, other, tmp_path, thinker=thinker, budget=ReviewBudget(calls=1))
+        done = review(library, other, tmp_path, reviewer_model=thinker, budget=ReviewBudget(calls=1))
     assert (len(api.asked), len(done.proposals), done.state) == (1, 1, "done")
 
 
@@ -485,7 +485,7 @@ def test_no_byte_of_a_secret_reaches_the_store_or_the_model(library, tmp_path, c
     with ModelApi(says(json.dumps({"candidates": [leak]}))) as api, asking(api) as thinker:
         for one in ALL:
             review(library, one, tmp_path)
-        done = review(library, everything, tmp_path, thinker=thinker)
+        done = review(library, everything, tmp_path, reviewer_model=thinker)
         sent = json.dumps([asked.body for asked in api.asked])
     assert (len(api.asked), refusals(done)) == (1, ["secret"])
     library.store.close()
@@ -514,7 +514,7 @@ def killed_in(monkeypatch, where, name):
 STAGES = [
     (Reviews, "begin"),
     (service, "ask_model"),
-    (Reviews, "answered"),
+    (Reviews, "store_answer"),
     (service, "admit"),
     (Reviews, "finish"),
     (service.ReviewWork, "make_at_once"),
@@ -529,11 +529,11 @@ def test_a_review_that_is_killed_in_any_stage_goes_on_and_nothing_is_doubled_or_
     answer = says(json.dumps({"candidates": [prefers(begun)]}))
     with ModelApi(answer, answer) as api, asking(api) as thinker:
         with killed_in(monkeypatch, *stage):
-            review(library, BY_NAME["short-commits"], tmp_path, thinker=thinker)
-        done = [review(library, BY_NAME["short-commits"], tmp_path, thinker=thinker) for _ in range(2)]
+            review(library, BY_NAME["short-commits"], tmp_path, reviewer_model=thinker)
+        done = [review(library, BY_NAME["short-commits"], tmp_path, reviewer_model=thinker) for _ in range(2)]
     assert done[0] == done[1] and done[0].state == "done"
     assert len(library.store.backend.proposals.waiting()) == 1
-    assert len(api.asked) == (2 if stage[1] == "answered" else 1)
+    assert len(api.asked) == (2 if stage[1] == "store_answer" else 1)
 
 
 def test_a_fact_that_was_not_made_before_the_kill_is_made_when_the_review_goes_on(library, tmp_path, monkeypatch):
@@ -550,17 +550,25 @@ def test_a_fact_that_was_not_made_before_the_kill_is_made_when_the_review_goes_o
 def test_a_budget_is_hard_and_counts_what_was_spent(library, tmp_path):
     answer = says(json.dumps({"candidates": [], "why_none": "one question"}))
     with ModelApi(answer, answer) as api, asking(api) as thinker:
-        one = review(library, BY_NAME["pnpm"], tmp_path, thinker=thinker, budget=ReviewBudget(calls=1))
+        one = review(library, BY_NAME["pnpm"], tmp_path, reviewer_model=thinker, budget=ReviewBudget(calls=1))
         with pytest.raises(OverBudget, match="1 of 1 calls, 15 of 500,000 tokens"):
-            review(library, BY_NAME["units"], tmp_path, thinker=thinker, budget=ReviewBudget(calls=1))
+            review(library, BY_NAME["units"], tmp_path, reviewer_model=thinker, budget=ReviewBudget(calls=1))
         with pytest.raises(OverBudget, match="tokens"):
-            review(library, BY_NAME["units"], tmp_path, thinker=thinker, budget=ReviewBudget(tokens=5_000))
+            review(library, BY_NAME["units"], tmp_path, reviewer_model=thinker, budget=ReviewBudget(tokens=5_000))
         with pytest.raises(OverBudget, match="no price"):
-            review(library, BY_NAME["units"], tmp_path, thinker=thinker, budget=parse_budget("money=1"))
+            review(library, BY_NAME["units"], tmp_path, reviewer_model=thinker, budget=parse_budget("money=1"))
         with pytest.raises(OverBudget):
-            review(library, BY_NAME["units"], tmp_path, thinker=thinker, budget=parse_budget("money=0.01,price=3/15"))
+            review(
+                library,
+                BY_NAME["units"],
+                tmp_path,
+                reviewer_model=thinker,
+                budget=parse_budget("money=0.01,price=3/15"),
+            )
         assert len(api.asked) == 1
-        later = review(library, BY_NAME["units"], tmp_path, thinker=thinker, budget=parse_budget("money=1,price=3/15"))
+        later = review(
+            library, BY_NAME["units"], tmp_path, reviewer_model=thinker, budget=parse_budget("money=1,price=3/15")
+        )
     assert (one.cost["tokens"], one.why, later.state) == (15, "one question", "done")
     assert api.asked[0].body["system"][0]["cache_control"] == {"type": "ephemeral"}
 
@@ -568,10 +576,10 @@ def test_a_budget_is_hard_and_counts_what_was_spent(library, tmp_path):
 def test_a_failing_thinker_leaves_the_review_waiting(library, tmp_path):
     with ModelApi(says("I am no JSON"), says('{"candidates": []}')) as api, asking(api) as thinker:
         with pytest.raises(ProviderError):
-            review(library, BY_NAME["pnpm"], tmp_path, thinker=thinker)
+            review(library, BY_NAME["pnpm"], tmp_path, reviewer_model=thinker)
         waits = service.review_session(library, AGENT, ReviewSettings(REDACTOR))
         assert (waits.state, waits.session) == ("begun", "session-pnpm")
-        assert review(library, BY_NAME["pnpm"], tmp_path, thinker=thinker).state == "done"
+        assert review(library, BY_NAME["pnpm"], tmp_path, reviewer_model=thinker).state == "done"
 
 
 def test_policies_make_memory_by_themselves_ask_or_are_off(library, tmp_path):

@@ -34,7 +34,7 @@ def request_kilobytes(session: Labelled, root: Path) -> float:
     with Store.open(root / "home", create=True, clock=clock) as store, ModelApi(answer) as api, asking(api) as model:
         teach(store, "db-migrations", "Write database migrations.", body="1. Write the file.\n2. Run the tests.")
         library = Library(store)
-        settings = ReviewSettings(Redactor(), thinker=model)
+        settings = ReviewSettings(Redactor(), reviewer_model=model)
         done = service.review_session(
             library, Caller(Actor.AGENT, "now"), settings, transcript_path=session.write(root)
         )

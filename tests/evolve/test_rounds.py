@@ -81,14 +81,14 @@ def guards(document):
 @pytest.mark.process
 def test_a_round_learns_diagnoses_and_puts_one_small_change_on_trial(library, sessions):
     fill(sessions)
-    library.shown.flush()
+    library.impressions.flush()
     evidence = library.store.backend.evidence
     seen = evidence.count_impressions("")
     with RoundModel(guards) as api, asking(api) as model:
-        report = run_round(library, PERSON, sessions.settings(thinker=model))
-        again = run_round(library, PERSON, sessions.settings(thinker=model))
+        report = run_round(library, PERSON, sessions.settings(reviewer_model=model))
+        again = run_round(library, PERSON, sessions.settings(reviewer_model=model))
 
-    library.shown.flush()
+    library.impressions.flush()
     assert seen and evidence.count_impressions("") == seen, "what a round searches for is shown to no agent"
 
     assert (report.number, report.episodes, report.successes) == (1, 5, 2)
@@ -108,7 +108,7 @@ def test_a_library_without_the_skills_of_the_program_has_their_policy_cards(libr
     for number in range(2):
         sessions.run(f"bad{number}", "tables", f"Write the commit messages for change {number}", failing(why=WHY))
     with RoundModel(guards) as api, asking(api) as model:
-        run_round(library, PERSON, sessions.settings(thinker=model))
+        run_round(library, PERSON, sessions.settings(reviewer_model=model))
 
     assert "skill:write-commit-messages" in json.dumps(api.shown)
     assert library.store.head_or_none(Ref.parse("write-commit-messages")) is None
@@ -132,7 +132,7 @@ def test_what_a_sub_agents_check_shows_changes_the_skill_and_a_skill_that_delega
         sessions.run(f"bad{number}", "ledgers", f"Fix the table {number} in a.csv", [start])
     assert [one.used for one in library.evidence.list_attempts([library.store.head(ref).id])] == [True] * 2
     with RoundModel(guards) as api, asking(api) as model:
-        report = run_round(library, PERSON, sessions.settings(thinker=model))
+        report = run_round(library, PERSON, sessions.settings(reviewer_model=model))
 
     assert {(one["cluster"], one["sign"]) for one in report.diagnosed} == {("skill:ledgers", "A-")}
     assert [(one.action, one.ref, one.trial) for one in report.changes] == [("refine", "skill:ledgers", None)]
@@ -146,7 +146,7 @@ def test_a_round_without_a_model_keeps_the_traces_for_the_next_one(library, sess
     first = run_round(library, PERSON, sessions.settings())
     assert (first.unasked, first.why_unasked, first.changes) == (3, "no model is named", [])
     with RoundModel(guards) as api, asking(api) as model:
-        second = run_round(library, PERSON, sessions.settings(thinker=model))
+        second = run_round(library, PERSON, sessions.settings(reviewer_model=model))
     assert second.retained == {"repeated-failure": 3} and len(api.asked) == 3
     assert [one.action for one in second.changes] == ["refine"]
     assert read_rounds(library).failures.most_common(1)[0][1] == 3, "a trace is counted once"
@@ -156,7 +156,7 @@ def test_a_round_without_a_model_keeps_the_traces_for_the_next_one(library, sess
 def test_no_text_of_a_session_is_in_the_ledger(library, sessions):
     fill(sessions)
     with RoundModel(guards) as api, asking(api) as model:
-        run_round(library, PERSON, sessions.settings(thinker=model))
+        run_round(library, PERSON, sessions.settings(reviewer_model=model))
     text = (library.store.home / LEDGER).read_text()
     assert "encoding" not in text and "pytest" not in text and "a.csv" not in text
     assert not (library.store.home / "rounds").exists()
@@ -204,7 +204,7 @@ def test_a_round_that_is_killed_at_any_record_goes_on_to_the_same_state(library,
 
     sessions.moment = library.store.clock()
     with RoundModel(answers) as api, asking(api) as model:
-        config = sessions.settings(thinker=model)
+        config = sessions.settings(reviewer_model=model)
         whole = tmp_path / "whole"
         shutil.copytree(home, whole)
         with Library.open(whole) as opened:
@@ -341,7 +341,9 @@ def test_a_round_over_a_run_reads_its_training_trials_alone_and_lets_no_task_lea
         return {**found, "candidates": [{**found["candidates"][0], "target": "skill:helps"}]}
 
     with RoundModel(answers) as api, asking(api) as model:
-        report = run_round(library, PERSON, sessions.settings(thinker=model), TrialSource.of(library, PERSON, run))
+        report = run_round(
+            library, PERSON, sessions.settings(reviewer_model=model), TrialSource.of(library, PERSON, run)
+        )
     assert report.source == f"run:{run}" and report.episodes > 0 == report.successes
     shown = json.dumps(api.shown)
     assert {one["id"] for one in tasks if one["prompt"] in shown} <= {
@@ -451,11 +453,11 @@ def test_at_the_command_line_a_round_asks_the_command_that_a_person_named_and_no
 def test_while_a_version_is_on_trial_nothing_else_of_its_skill_is_asked_or_changed(library, sessions):
     fill(sessions, 2)
     with RoundModel(guards) as api, asking(api) as model:
-        run_round(library, PERSON, sessions.settings(thinker=model))
+        run_round(library, PERSON, sessions.settings(reviewer_model=model))
         asked = len(api.asked)
         for number in range(2, 4):
             sessions.run(f"bad{number}", "tables", f"Fix the table {number} in a.csv", failing(why=WHY))
-        second = run_round(library, PERSON, sessions.settings(thinker=model))
+        second = run_round(library, PERSON, sessions.settings(reviewer_model=model))
         assert len(api.asked) == asked and second.unasked == 0
         assert [one.action for one in second.changes] == ["no-op"] and proposal_inbox.list_waiting(library) == []
         assert {one["why"] for one in second.diagnosed} == {"a version of it is on trial"}
@@ -463,5 +465,5 @@ def test_while_a_version_is_on_trial_nothing_else_of_its_skill_is_asked_or_chang
         decide_trial(library, DECIDES, trial.id, "retire", "it does not help")
         for number in range(4, 6):
             sessions.run(f"bad{number}", "tables", f"Fix the table {number} in a.csv", failing(why=WHY))
-        third = run_round(library, PERSON, sessions.settings(thinker=model))
+        third = run_round(library, PERSON, sessions.settings(reviewer_model=model))
     assert [one.why for one in third.changes] == ["trial 1 of the same change was retired"]

@@ -66,7 +66,7 @@ def test_training_and_validation_choose_together_and_the_proposer_is_shown_train
     with running(tmp_path, program(), scripted([USEFUL]), splits(), settings(iterations=1)) as run:
         chosen = selection_tasks(run)
         asyncio.run(run_phases(run))
-        question = run.brain.asked[0]
+        question = run.proposer_model.asked[0]
 
     assert {one.split for one in chosen} == {Split.TRAIN, Split.VAL}
     assert {one.split for one in chosen[: len(chosen) // 2]} == {Split.TRAIN, Split.VAL}
@@ -89,7 +89,7 @@ def test_every_training_task_is_shown_before_any_is_shown_again_and_all_categori
     given = settings(iterations=14, trials=2000)
     with running(tmp_path, program(), scripted(proposals), categories(40), given) as run:
         asyncio.run(run_phases(run))
-        asked = [one for one in run.brain.asked if one.role is ModelRole.PROPOSER]
+        asked = [one for one in run.proposer_model.asked if one.role is ModelRole.PROPOSER]
     shown = [one["task"] for question in asked for one in question.data["evidence"]]
 
     assert len(set(shown[:40])) == 40, "each of the forty before any comes again"
@@ -115,7 +115,7 @@ def test_a_lone_failure_that_was_measured_before_is_run_again_and_does_not_hide_
     with running(tmp_path, program(), scripted([USEFUL]), tasks_of, given, executor=Flaky()) as run:
         assert "train-000" in {one.id for one in selection_tasks(run)}
         asyncio.run(run_phases(run))
-        asked = [one for one in run.brain.asked if one.role is ModelRole.PROPOSER]
+        asked = [one for one in run.proposer_model.asked if one.role is ModelRole.PROPOSER]
     failed = [one["task"] for one in asked[0].data["evidence"] if one["result"] == "failed"]
 
     assert failed == ["train-037"]

@@ -271,7 +271,7 @@ def test_a_killed_trial_counts_as_spent_and_its_rounds_count_for_nothing(tmp_pat
         ledger.append("started", {**about, "reserved": reserved})
         ledger.append("round", {**about, "round": 0, "score": 1.0, "usage": {}, "wall": 1.0})
         budget = RunBudget()
-        budget.take_in(ledger)
+        budget.add_ledger(ledger)
         assert (budget.bill.calls, budget.interrupted.calls) == (0, 3)
         assert collect_rounds(ledger.records, {"p": "a"}, {"words": "val"}) == []
 

@@ -26,7 +26,7 @@ LIMITS = SizeLimits()
 def gate(
     candidate: Program, parent: Program = BASE, tried: Container[str] = (), limits: SizeLimits = LIMITS
 ) -> GateReport:
-    return check_candidate(parent, candidate, corpus=LeakCorpus(TASKS), known=tried, limits=limits)
+    return check_candidate(parent, candidate, corpus=LeakCorpus(TASKS), known_digests=tried, limits=limits)
 
 
 def changed(*lines: str, **more: Any) -> Program:

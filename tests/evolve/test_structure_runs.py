@@ -54,7 +54,7 @@ def test_a_change_of_agents_stands_in_the_ledger_with_the_numbers_and_thresholds
     assert added.decision == "admitted" and added.changed == ("agent:delta",)
     assert record["action"] == "add" and record["thresholds"]["mass"] == 0.4 and record["numbers"]["share"] >= 0.4
     assert record["numbers"]["repairs"] and record["numbers"]["gap"] >= 0.15
-    kept = context.folder.kept_json(record["artifact"])
+    kept = context.folder.read_json(record["artifact"])
     assert {row["task_type"] for row in kept["rows"]} == {"alpha", "beta", "gamma", "delta"}
     assert sum(row["failures"] for row in kept["rows"]) == kept["failures"] > 0
     assert "changes the agents: delta has" in _describe_record(state, record)
@@ -81,7 +81,7 @@ def test_a_new_skill_belongs_to_the_agent_that_does_the_tasks_it_answers(run):
 @pytest.mark.process
 def test_the_proposer_may_edit_skills_alone_and_is_told_of_the_agents(run):
     _, context = run
-    asked = [one for one in context.brain.asked if one.role is ModelRole.PROPOSER]
+    asked = [one for one in context.proposer_model.asked if one.role is ModelRole.PROPOSER]
 
     assert all(one.data["may_change"] == [Kind.SKILL] and one.data["agents"][0] == MAIN for one in asked)
     assert any("agent:delta" in one.data["agents"] for one in asked)

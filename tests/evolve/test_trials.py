@@ -345,19 +345,19 @@ def test_a_provider_that_is_busy_gets_half_as_many_and_is_left_alone_as_long_as_
 def test_one_burst_of_refusals_halves_once_and_twenty_good_ones_give_one_more() -> None:
     now = [0.0]
     throttle = ConcurrencyLimit(8, clock=lambda: now[0])
-    eras = [throttle.began() for _ in range(8)]
+    eras = [throttle.begin_trial() for _ in range(8)]
     for era in eras:
-        throttle.ended(era, 10.0)
+        throttle.end_trial(era, 10.0)
     assert throttle.limit == 4
     assert throttle.wait(0) == 10.0
     now[0] = 10.0
     assert throttle.wait(3) == 0.0
     assert throttle.wait(4) == float("inf")
     for _ in range(20):
-        throttle.ended(throttle.began())
+        throttle.end_trial(throttle.begin_trial())
     assert throttle.limit == 5
     for _ in range(9):
-        throttle.ended(throttle.began(), 0.0)
+        throttle.end_trial(throttle.begin_trial(), 0.0)
     assert throttle.limit == 1
     assert 2.0 <= throttle.wait(0) <= 60.0
 
@@ -437,5 +437,5 @@ def test_whoever_wants_few_trials_at_once_never_gets_more(wanted: int, at_first:
     throttle = make_concurrency_limit(wanted)
     assert throttle.limit == at_first
     for _ in range(600):
-        throttle.ended(throttle.began())
+        throttle.end_trial(throttle.begin_trial())
     assert throttle.limit == later

@@ -25,7 +25,7 @@ from evolvable_store.store import Store
 from evolvable_tools.caller import Caller
 from evolvable_tools.library import Library
 from evolvable_tools.outcomes.usage_report import stats
-from evolvable_tools.review.admission import fingerprint, proposed_before
+from evolvable_tools.review.admission import fingerprint, similar_proposals
 from evolvable_tools.verbs import edit, proposal_inbox, search
 from evolvable_tools.verbs.library_status import library_status
 
@@ -80,7 +80,7 @@ def run_of(
     with Ledger.open(folder.ledger, clock=lambda: when) as ledger:
         ledger.append("run", {**BEGUN, "run": folder.id, "merged": merged})
         ledger.append_all(records)
-    folder.keep("an artefact")
+    folder.store_artifact("an artefact")
     return folder
 
 
@@ -118,7 +118,7 @@ def test_a_dry_run_says_the_same_and_changes_nothing(library: Library) -> None:
 
 def test_a_lesson_whose_files_are_gone_is_still_known_as_refused(library: Library, clock: Clock) -> None:
     number = refuse_lesson(library)
-    known = proposed_before(library, PDF, SAYS)
+    known = similar_proposals(library, PDF, SAYS)
     clock.move(days=100)
     assert fold_library(library, 90).proposals == 1
     shown = proposal_inbox.show_proposal(library, number)
@@ -127,7 +127,7 @@ def test_a_lesson_whose_files_are_gone_is_still_known_as_refused(library: Librar
     with pytest.raises(InvalidArgument, match="were removed on"):
         proposal_inbox.reopen(library, PERSON, number)
     assert [one.state for one in known] == ["rejected"]
-    assert proposed_before(library, PDF, SAYS) == known
+    assert similar_proposals(library, PDF, SAYS) == known
 
 
 def test_a_run_whose_finalist_is_live_is_not_removed(library: Library) -> None:
@@ -161,7 +161,7 @@ def test_the_head_of_the_ledger_stays_and_a_killed_removal_is_finished(library: 
     assert not (folder.path / "artifacts").exists()
     with pytest.raises(NoSuchRun):
         remove_run(library, folder.id)
-    folder.keep("what a kill left")
+    folder.store_artifact("what a kill left")
     finish_removals(library.store.home)
     assert {path.name for path in folder.path.iterdir()} <= {HEAD_FILE, "report.html", "report.json"}
 

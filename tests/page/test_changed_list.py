@@ -42,7 +42,7 @@ def change(page: PagePlace, name: str, new: str, why: str = "rows went missing")
 
 
 def waiting(page: PagePlace) -> list[str]:
-    return [one.ref for one in list_unseen(page.library, PERSON).listed]
+    return [one.ref for one in list_unseen(page.library, PERSON).changes]
 
 
 def stands(page: PagePlace, name: str) -> bool:
@@ -223,7 +223,7 @@ def test_status_says_what_waits_for_a_look_also_after_thirty_uses(tmp_path: Path
         page.create("csv")
         changed = change(page, "csv", "two, and count the rows")
         lines = [load_skill(page.library, AGENT, Ref.parse("csv")).provenance for _ in range(32)]
-        assert list_unseen(page.library, PERSON).listed[0].settled
+        assert list_unseen(page.library, PERSON).changes[0].settled
     assert all(f"undo {changed}" in line for line in lines[:30]) and lines[30:] == ["", ""]
     (line,) = evolvable("status", "--json").json["unseen"]
     assert line.endswith(f"undo {changed}") and len(line.encode()) <= 200

@@ -131,7 +131,7 @@ def test_reading_ends_thirty_days_after_the_last_use_and_deciding_twelve_hours_a
     now = 1_000_000.0
     kept = KeptPage(tmp_path, lambda: now)
     kept.keep(20_000)
-    there = PageAccess(20_000, clock=lambda: now, kept=kept)
+    there = PageAccess(20_000, clock=lambda: now, kept_page=kept)
 
     def headers(link: str, decides: bool) -> Headers:
         secret = there.exchange(link.partition("token=")[2], decides=decides)
@@ -146,7 +146,7 @@ def test_reading_ends_thirty_days_after_the_last_use_and_deciding_twelve_hours_a
     assert there.session(reading) is not None
     now += READING_SECONDS
     assert there.session(reading) is None
-    again = PageAccess(20_000, clock=lambda: now, kept=KeptPage(tmp_path, lambda: now))
+    again = PageAccess(20_000, clock=lambda: now, kept_page=KeptPage(tmp_path, lambda: now))
     assert again.session(reading) is None
 
 

@@ -80,7 +80,7 @@ async def test_a_task_has_one_verdict_over_mcp_at_a_terminal_and_on_the_page(
 def test_at_a_prompt_what_is_sure_is_offered_and_nothing_where_none_fits(filled: CommandLine, tmp_path: Path) -> None:
     with Library.open(filled.home) as library:
         caller, offered = Caller(Actor.AGENT, "s1"), OfferLog(tmp_path / "offers")
-        offers = {task: suggest_skills(library, caller, task, offered, library.means) for task in TASKS}
+        offers = {task: suggest_skills(library, caller, task, offered, library.dependencies) for task in TASKS}
 
     assert "skill:pdf" in offers["fill a PDF form"] and "skill:tides" in offers["compute the tide table of my harbour"]
     assert not offers["bake sourdough bread with rye"] and not offers["tune a grand piano"]

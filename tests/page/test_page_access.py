@@ -190,7 +190,7 @@ def test_a_locked_page_asks_for_the_passphrase_and_signs(tmp_path: Path, monkeyp
         operation = page.library.store.backend.proposals.get(number).operation
         assert operation is not None
         assert page.library.lock is not None
-        assert page.library.lock.vouched(page.library.store.backend, [operation]) == {operation}
+        assert page.library.lock.vouched_operations(page.library.store.backend, [operation]) == {operation}
 
 
 @pytest.mark.process

@@ -224,9 +224,9 @@ def test_a_listed_key_counts_for_its_own_person_alone_and_for_no_baseline(team: 
             caller = Caller(Actor.HUMAN, principal=Principal.PERSON, via=via, signer=Signs())
             (done,) = proposal_inbox.approve_together(library, caller, [number], "")
             made[login] = done.operation
-        assert lock.vouched(library.store.backend, made.values()) == {made["bob"]}
+        assert lock.vouched_operations(library.store.backend, made.values()) == {made["bob"]}
         library.store.backend.signatures(bob.key, lambda *_: True).add_baseline(bob.sign)
-        assert lock.vouched(library.store.backend, made.values()) == {made["bob"]}
+        assert lock.vouched_operations(library.store.backend, made.values()) == {made["bob"]}
         assert (level(library, "ada"), level(library, "owner"), level(library, "bob")) == (
             "agent, unsigned",
             "agent, unsigned",

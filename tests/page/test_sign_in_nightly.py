@@ -85,5 +85,5 @@ async def test_a_person_signs_in_by_a_code_on_another_device(provider: Provider)
     typing[0].join()
 
     assert one.resource == RESOURCE and one.refresh
-    again = await joining.renewed(one)
+    again = await joining.renew_membership(one)
     assert again.token != one.token

@@ -129,7 +129,7 @@ def running(
     """
     folder.mkdir(parents=True, exist_ok=True)
     place = RunDirectory(folder)
-    place.keep_program(base)
+    place.store_program(base)
     every = [one for split in Split for one in splits[split]]
     executor = executor or SimulatedExecutor(every, seed=settings.seed)
     budget = RunBudget(settings.limit)

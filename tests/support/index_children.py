@@ -31,7 +31,7 @@ def state(index: Index, query: str) -> dict[str, Any]:
     return {
         "found": [scored.entry.name for scored in index.search(query).scored],
         "entries": len(index.entries(limit=10_000)),
-        "faults": [str(fault) for fault in index.in_step()],
+        "faults": [str(fault) for fault in index.find_faults()],
         "path": str(index.path),
     }
 

@@ -55,8 +55,8 @@ class Sessions:
             before.append(Mcp("evolvable", "load_skill", {"ref": skill}, said))
             before.append(Mcp("evolvable", "load_skill", {"ref": skill, "path": "notes.md"}, said))
         else:
-            self.library.shown.note_session(identity, f"client-{identity}", self.library.store.now())
-            self.library.shown.flush()
+            self.library.impressions.note_session(identity, f"client-{identity}", self.library.store.now())
+            self.library.impressions.flush()
         path = write_claude_code(self.home, [*before, *events], session=name, start=at, noise=False)
         self.paths[identity] = path
         record_uses(self.library, read_session(path, redactor=REDACTOR))

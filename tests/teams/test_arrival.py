@@ -53,7 +53,9 @@ def version_at(machine: Machine, moment: datetime) -> int | None:
     skills = machine.home.parent / f"{machine.home.name}-user/.claude/skills"
     if not skills.exists():
         machine.library.working_copies.check_out(skills)
-    found = record_uses(machine.library, Talk(f"at {moment}", start=moment).loaded("pdf").session, home=None).sightings
+    found = record_uses(
+        machine.library, Talk(f"at {moment}", start=moment).loaded("pdf").session, home=None
+    ).observations
     return found[0].version if found else None
 
 

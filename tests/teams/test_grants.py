@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from evolvable_server.grants import Grant, granted, narrowed, parse_sign_in
+from evolvable_server.grants import Grant, grant_permissions, narrow_permissions, parse_sign_in
 from evolvable_server.person_config import parse_person_config
 from evolvable_store.errors import InvalidArgument
 
@@ -27,25 +27,25 @@ ADMINS = Grant(("realm_access", "roles"), "admin", frozenset({"approve"}), ("tea
     ],
 )
 def test_only_a_value_that_is_equal_counts(claims: dict[str, Any]) -> None:
-    assert granted((WRITERS, ADMINS), claims, ("team",)) == frozenset()
+    assert grant_permissions((WRITERS, ADMINS), claims, ("team",)) == frozenset()
 
 
 def test_a_grant_of_writing_gives_reading_and_reporting_and_no_more() -> None:
-    assert granted((WRITERS, ADMINS), {"groups": "writers"}, ()) == {"read", "report", "write"}
+    assert grant_permissions((WRITERS, ADMINS), {"groups": "writers"}, ()) == {"read", "report", "write"}
 
 
 def test_a_grant_of_a_project_gives_nothing_in_another() -> None:
     claims = {"realm_access": {"roles": ["admin"]}}
-    assert granted((ADMINS,), claims, ("team", "/srv/home")) == {"read", "approve"}
-    assert granted((ADMINS,), claims, ("other",)) == granted((ADMINS,), claims, ()) == frozenset()
+    assert grant_permissions((ADMINS,), claims, ("team", "/srv/home")) == {"read", "approve"}
+    assert grant_permissions((ADMINS,), claims, ("other",)) == grant_permissions((ADMINS,), claims, ()) == frozenset()
 
 
 def test_scopes_take_away_and_never_add() -> None:
     given = frozenset({"read", "report", "write"})
-    assert narrowed(given, ["openid", "write", "evolvable"]) == given
-    assert narrowed(given, ["evolvable:read", "evolvable:approve"]) == {"read"}
-    assert narrowed(given, ["evolvable:approve"]) == frozenset()
-    assert narrowed(frozenset(), ["evolvable:write"]) == frozenset()
+    assert narrow_permissions(given, ["openid", "write", "evolvable"]) == given
+    assert narrow_permissions(given, ["evolvable:read", "evolvable:approve"]) == {"read"}
+    assert narrow_permissions(given, ["evolvable:approve"]) == frozenset()
+    assert narrow_permissions(frozenset(), ["evolvable:write"]) == frozenset()
 
 
 GRANT = {"value": "writers", "permissions": ["write"]}

@@ -272,7 +272,7 @@ async def test_a_token_that_cannot_be_read_is_not_used(provider):
 )
 def test_an_address_that_is_no_server_is_refused(url):
     with pytest.raises(InvalidArgument):
-        joining.normalized(url)
+        joining.normalize_url(url)
 
 
 @pytest.mark.parametrize("name", ["", "..", "../x", "a/b", "A", "x" * 51, "a\0"])

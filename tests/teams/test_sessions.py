@@ -43,7 +43,7 @@ def test_what_a_call_says_counts_before_what_is_usual(meta, session):
 def test_a_hook_before_a_tool_says_whose_call_comes():
     sessions = CallSessions(None, shared=True)
     for number in range(CALLS + 1):
-        sessions.heard(f"claude-{number}", f"toolu_{number}")
+        sessions.note_session(f"claude-{number}", f"toolu_{number}")
 
     assert sessions.of({"claudecode/toolUseId": f"toolu_{CALLS}"}) == f"claude-{CALLS}"
     assert sessions.of({"claudecode/toolUseId": "toolu_0"}) is None

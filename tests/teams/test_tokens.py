@@ -75,7 +75,7 @@ def test_another_process_revokes_it(tokens, tmp_path, clock):
     Tokens(tmp_path, clock).revoke("alice")
 
     assert tokens.find(secret) is None
-    assert tokens.begun()
+    assert tokens.is_in_use()
     with pytest.raises(NoSuchToken):
         tokens.revoke("alice")
 

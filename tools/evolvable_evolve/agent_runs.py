@@ -18,7 +18,7 @@ _POLL = 0.2
 
 def ags_allowance(config: Config) -> Allowance | None:
     """Return the allowance for runs of agents that no person starts, None for none. Raise InvalidArgument."""
-    return Allowance.strictest((one.budgets.get(AGS_DIR) for one in config.person.parts), AGS_DIR)
+    return Allowance.strictest((part.budgets.get(AGS_DIR) for part in config.person.parts), AGS_DIR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class AgentHost:
         if not name:
             hint = 'Name one: {"task": TEXT, "executor": NAME}. `evolvable role executor list` shows those you named.'
             raise InvalidArgument(f"{ref} did not run: no executor is named.", hint)
-        means = evolve_context(self.config, person=self.person)
-        spec = parse_executor_spec(name, means.commands["executors"] if means.commands else None, means.models)
-        begun = start_ags(library, caller, means, AgsRequest(task, spec, "none", (ref,)), allowance)
+        host = evolve_context(self.config, person=self.person)
+        spec = parse_executor_spec(name, host.commands["executors"] if host.commands else None, host.models)
+        begun = start_ags(library, caller, host, AgsRequest(task, spec, "none", (ref,)), allowance)
         start_driver(self.config.home, find_run(self.config.home, begun.run, AGS_DIR), verb=AGS_DIR)
         return begun.run
 

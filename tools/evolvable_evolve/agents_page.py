@@ -23,10 +23,10 @@ _STATES = {"running": "good", "waiting": "doubtful", "interrupted": "bad", "kept
 _ITEM_STATES = {"done": "good", "failed": "bad", "blocked": "doubtful", "running": "good"}
 
 
-def draw_agents_run(page: PageKit, site: PageSite, asked: PageForm) -> Any:
+def draw_agents_run(page: PageKit, site: PageSite, request: PageForm) -> Any:
     """Show one run of agents. Raises NoSuchRun."""
     library, caller = site.library, site.caller
-    folder = find_run(library.store.home, str(asked.path["run"]), AGS_DIR)
+    folder = find_run(library.store.home, str(request.path["run"]), AGS_DIR)
     seen = folder.ledger.stat()
     key = (seen.st_size, seen.st_mtime_ns, library.store.sequence())
     found: tuple[AgsStatus, Sequence[AgentUtility]] | None = site.value(
@@ -55,8 +55,8 @@ def draw_agents_run(page: PageKit, site: PageSite, asked: PageForm) -> Any:
 
 def _read(library: Library, caller: Caller, run: str) -> "tuple[AgsStatus, Sequence[AgentUtility]]":
     status = ags.ags_status(library.store.home, run)
-    own = {_agent(one["agent"]) for one in status.items}
-    return status, [one for one in stats(library, caller).agents if one.agent in own]
+    own = {_agent(item["agent"]) for item in status.items}
+    return status, [agent for agent in stats(library, caller).agents if agent.agent in own]
 
 
 def _agent(ref: str) -> str:
@@ -68,14 +68,14 @@ def _plan(page: PageKit, run: "AgsStatus") -> Node:
         return [h.h2["Plan"], h.p(".none")["The planner has not answered yet."]]
     rows = [
         [
-            one["id"],
-            page.tag(one["state"], _ITEM_STATES.get(one["state"], "")),
-            _check(page, one),
-            page.make_visible(one["agent"]),
-            ", ".join(one["needs"]) or "-",
-            page.make_visible(one.get("summary", one["subtask"])),
+            item["id"],
+            page.tag(item["state"], _ITEM_STATES.get(item["state"], "")),
+            _check(page, item),
+            page.make_visible(item["agent"]),
+            ", ".join(item["needs"]) or "-",
+            page.make_visible(item.get("summary", item["subtask"])),
         ]
-        for one in run.items
+        for item in run.items
     ]
     heads = ("item", "state", "check", "agent", "needs", "subtask or summary")
     plan = h.p[h.a(href=f"/resource/{run.plan}")["The plan as a document, with its versions"]]
@@ -90,25 +90,25 @@ def _check(page: PageKit, item: dict[str, Any]) -> Node:
     passed = item.get("passed")
     if passed is None:
         return page.make_visible(f"{name}: not seen")
-    shown: Node = page.tag(f"{name}: {'passed' if passed else 'not passed'}", "good" if passed else "bad")
-    return shown
+    tag_node: Node = page.tag(f"{name}: {'passed' if passed else 'not passed'}", "good" if passed else "bad")
+    return tag_node
 
 
 def _rates(page: PageKit, run: "AgsStatus", rates: Sequence[AgentUtility]) -> Node:
     none = "No end of these agents is verified: only items with a check count."
     rows = [
         [
-            page.make_visible(one.agent),
-            one.task_type,
-            f"{one.share.successes} of {one.share.n}",
-            f"{one.share.successes / one.share.n:.2f} ({one.share.low:.2f} to {one.share.high:.2f})",
+            page.make_visible(rate.agent),
+            rate.task_type,
+            f"{rate.share.successes} of {rate.share.n}",
+            f"{rate.share.successes / rate.share.n:.2f} ({rate.share.low:.2f} to {rate.share.high:.2f})",
         ]
-        for one in rates
-        if one.share.n
+        for rate in rates
+        if rate.share.n
     ]
     heads = ("agent", "tasks", "succeeded", "rate (95 %)")
-    shown = page.table(heads, rows, "Verified ends in the whole library") if rows else h.p(".none")[none]
-    return [h.h2["Agents"], shown]
+    table = page.table(heads, rows, "Verified ends in the whole library") if rows else h.p(".none")[none]
+    return [h.h2["Agents"], table]
 
 
 def _improvements(page: PageKit, run: "AgsStatus") -> Node:
@@ -116,17 +116,18 @@ def _improvements(page: PageKit, run: "AgsStatus") -> Node:
         return None
     rows = [
         [
-            str(one["number"]),
-            page.tag(one["state"], _STATES.get(one["state"], "")),
-            page.make_visible(one["line"]),
+            str(improvement["number"]),
+            page.tag(improvement["state"], _STATES.get(improvement["state"], "")),
+            page.make_visible(improvement["line"]),
         ]
-        for one in run.improvements
+        for improvement in run.improvements
     ]
     return [h.h2["Changes of the program"], page.table(("number", "state", "result"), rows)]
 
 
 def _bus(page: PageKit, run: "AgsStatus") -> Node:
     rows = [
-        [str(one.number), page.when(one.at), page.make_visible(one.what)] for one in reversed(run.events[-MESSAGES:])
+        [str(event.number), page.when(event.at), page.make_visible(event.what)]
+        for event in reversed(run.events[-MESSAGES:])
     ]
     return [h.h2["Bus"], page.table(("record", "when", "message"), rows, "Newest first") if rows else None]

@@ -93,13 +93,15 @@ def save_contract(
     if len(chosen) > MAX_ENTRIES:
         raise InvalidArgument(f"{len(chosen):,} resources are too many.", f"A contract has at most {MAX_ENTRIES:,}.")
     text = contract_of(library, chosen.values())
-    there = library.store.head_or_none(CONTRACTS)
-    now = library.latest(there)[0].version if there is not None and there.version else None
+    existing = library.store.head_or_none(CONTRACTS)
+    now = library.latest(existing)[0].version if existing is not None and existing.version else None
     new = now is None
     main = {main_file(Kind.ENVIRONMENT, CONTRACTS.name): _ENVIRONMENT} if new else {}
-    said = reason or f"contract of {', '.join(map(str, refs)) or (f'every {kind}' if kind else 'everything')}"[:500]
+    stated_reason = (
+        reason or f"contract of {', '.join(map(str, refs)) or (f'every {kind}' if kind else 'everything')}"[:500]
+    )
     files = main | {FILE: text.encode()}
-    return update_resource(library, caller, CONTRACTS, said, files=files, expected_version=now, create=new)
+    return update_resource(library, caller, CONTRACTS, stated_reason, files=files, expected_version=now, create=new)
 
 
 def contract_of(library: Library, heads: Iterable[Head]) -> str:
@@ -117,8 +119,8 @@ def load_contract(library: Library, caller: Caller, version: int | None = None) 
     if data is None:
         raise NoSuchFile(f"{head.ref} has no {FILE}.", "save_contract writes it.")
     found = parse_contract(data.decode("utf-8", "replace"))
-    entries = [_compared(library, caller, one) for one in found]
-    names = {state: [f"{one.ref}@{one.version}" for one in entries if one.state == state] for state in _STATES}
+    entries = [_compare(library, caller, entry) for entry in found]
+    names = {state: [f"{entry.ref}@{entry.version}" for entry in entries if entry.state == state] for state in _STATES}
     digest = hashlib.sha256(data).hexdigest()
     return LoadedContract(str(head.ref), version or head.latest, digest, entries, names["drifted"], names["unknown"])
 
@@ -130,7 +132,7 @@ def _nothing() -> Head:
     raise NoSuchResource("No contract was saved.", "save_contract writes one.")
 
 
-def _compared(library: Library, caller: Caller, entry: ContractEntry) -> ContractEntry:
+def _compare(library: Library, caller: Caller, entry: ContractEntry) -> ContractEntry:
     head = library.store.head_or_none(Ref.parse(entry.ref), caller.scopes)
     if head is None or head.version is None:
         state = "unknown"
@@ -144,33 +146,33 @@ def _entry(library: Library, head: Head) -> ContractEntry:
     document = main_document(library, head, number)
     summary, fields = summarize(document), document.fields
     metadata = fields.get("metadata")
-    said: Mapping[str, object] = metadata if isinstance(metadata, dict) else {}
+    metadata_fields: Mapping[str, object] = metadata if isinstance(metadata, dict) else {}
     schema = argument_schema(library, head, number, document)
-    whose = authorships(library, [head.id]).get(head.id, NOBODYS)
+    authorship = authorships(library, [head.id]).get(head.id, NOBODYS)
     more = [
         "only a person may change it" if summary.frozen else "",
         "a person approves each version before it runs" if head.kind is Kind.TOOL else "",
-        "nobody whom the user trusts answers for it" if whose.marked else "",
+        "nobody whom the user trusts answers for it" if authorship.is_marked else "",
     ]
     texts = {
         "use": summary.description,
-        "preconditions": said.get("preconditions", fields.get("compatibility")),
+        "preconditions": metadata_fields.get("preconditions", fields.get("compatibility")),
         "allowed-tools": fields.get("allowed-tools"),
-        "constraints": "; ".join(filter(None, (_text(said.get("constraints")), *more))),
+        "constraints": "; ".join(filter(None, (_text(metadata_fields.get("constraints")), *more))),
     }
     bounded = {key: bound_text(_text(text), trusted=False, limit=_LIMITS[key]) for key, text in texts.items()}
     values: dict[str, Any] = {"hash": head.tree[:_HASH], "name": head.name, "actions": [_ACTIONS[head.kind]]}
     if (arguments := plain_arguments(schema))["properties"]:
         values["arguments"] = arguments
     values |= {key: text for key, text in bounded.items() if text}
-    return _fitted(ContractEntry(str(head.ref), number, {key: values[key] for key in _KEYS if key in values}))
+    return _fit_to_limit(ContractEntry(str(head.ref), number, {key: values[key] for key in _KEYS if key in values}))
 
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ", ".join(map(str, value)) if isinstance(value, list) else ""
 
 
-def _fitted(entry: ContractEntry) -> ContractEntry:
+def _fit_to_limit(entry: ContractEntry) -> ContractEntry:
     """Return the entry within its limit: its arguments by number, then shorter and fewer texts."""
     values = dict(entry.values)
     while tokens_of(_render(ContractEntry(entry.ref, entry.version, values))) > MAX_TOKENS:
@@ -195,7 +197,7 @@ def tokens_of(text: str) -> int:
 
 def render_contract(entries: Sequence[ContractEntry]) -> str:
     """Return the document that says these entries."""
-    body = "".join(f"\n{_render(one)}" for one in entries)
+    body = "".join(f"\n{_render(entry)}" for entry in entries)
     return _HEADER.format(len(entries), hashlib.sha256(body.encode()).hexdigest()) + body
 
 
@@ -207,10 +209,10 @@ def _render(entry: ContractEntry) -> str:
 def json_line(value: object) -> str:
     """Return a value as JSON on one line, in which every character can be printed."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-    return "".join(char if char.isprintable() else _escaped(char) for char in text)
+    return "".join(char if char.isprintable() else _escape_char(char) for char in text)
 
 
-def _escaped(char: str) -> str:
+def _escape_char(char: str) -> str:
     return json.dumps(char)[1:-1]
 
 

@@ -67,31 +67,31 @@ class EvolutionPages:
         section = ("evolution", "/evolution", "Evolution")
         return PageParts(views, actions, section, partial(draw_promoted, page), partial(draw_learning, page))
 
-    def _evolution(self, site: PageSite, asked: PageForm) -> Any:
+    def _evolution(self, site: PageSite, request: PageForm) -> Any:
         """List the runs of the library."""
         runs = list_statuses(site.library.store.home, RUNS)
         rows = [
             [
-                h.a(href=f"/evolution/{one.run}")[one.run],
-                self._page.tag(one.state, _STATES.get(one.state, "")),
-                self._page.tag(one.verdict, _VERDICTS.get(one.verdict, "")) if one.verdict else one.phase,
-                one.label,
-                f"{one.spent.get('trials', 0):,}",
-                f"{one.spent.get('tokens', 0):,}",
-                self._page.make_visible(one.why),
+                h.a(href=f"/evolution/{status.run}")[status.run],
+                self._page.tag(status.state, _STATES.get(status.state, "")),
+                self._page.tag(status.verdict, _VERDICTS.get(status.verdict, "")) if status.verdict else status.phase,
+                status.label,
+                f"{status.spent.get('trials', 0):,}",
+                f"{status.spent.get('tokens', 0):,}",
+                self._page.make_visible(status.why),
             ]
-            for one in runs
+            for status in runs
         ]
         heads = ("run", "state", "verdict", "figures", "trials", "tokens", "why")
         none = h.p[self._page.with_code("No run yet. `evolvable evolve start` starts one on a task set of yours.")]
-        listed = self._page.table(heads, rows, "Runs, newest first") if rows else none
+        listing = self._page.table(heads, rows, "Runs, newest first") if rows else none
         return self._page.PageBody(
-            "Evolution", [h.h1["Evolution"], h.div(id="runs", data_live=True)[listed]], "evolution"
+            "Evolution", [h.h1["Evolution"], h.div(id="runs", data_live=True)[listing]], "evolution"
         )
 
-    def _run(self, site: PageSite, asked: PageForm) -> Any:
+    def _run(self, site: PageSite, request: PageForm) -> Any:
         """Show one run: its state, its figures so far, its events."""
-        folder = find_run(site.library.store.home, str(asked.path["run"]))
+        folder = find_run(site.library.store.home, str(request.path["run"]))
         seen = folder.ledger.stat()
         found = site.value(
             f"run {folder.id}", lambda: _read(folder, site.library.redactor()), (seen.st_size, seen.st_mtime_ns)
@@ -111,19 +111,19 @@ class EvolutionPages:
             ],
             h.p(".warning")[self._page.make_visible(status.why)] if status.why else None,
             [h.p(".warning")[self._page.make_visible(text)] for text in facts.warnings],
-            *(self._rest(facts) if tried is None else self._tried(tried)),
+            *(self._rest(facts) if tried is None else self._draw_try_result(tried)),
             h.h2["What it took"],
             self._bill(facts),
             self._events(status),
         ]
         title = h.h1["Run ", h.code[status.run], " ", self._page.tag(status.label)]
-        main = [self._page.operation_note(site, asked), title, self._controls(site, asked, status), live]
+        main = [self._page.operation_note(site, request), title, self._controls(site, request, status), live]
         return self._page.PageBody(f"Run {status.run}", main, "evolution")
 
     def _rest(self, facts: "RunFacts") -> list[Node]:
         """Return the results of a search or a measurement: the sealed test, validation, and candidates."""
         return [
-            self._sealed(facts),
+            self._draw_sealed_test(facts),
             h.h2["Fitness in validation"],
             h.p(".none")[
                 "Square: base. Dot: admitted. Cross: not kept. Ring: indecisive. Star: sealed test. Bars: 95 %."
@@ -135,40 +135,40 @@ class EvolutionPages:
             self._candidates(facts.tried),
         ]
 
-    def _tried(self, tried: "TryResult") -> list[Node]:
+    def _draw_try_result(self, tried: "TryResult") -> list[Node]:
         """Return the answer of a trial of skills, and the answers of both arms side by side."""
-        shown: list[Node] = [h.p[self._page.make_visible(one.sentence)] for one in tried.skills]
-        for one in tried.skills:
+        nodes: list[Node] = [h.p[self._page.make_visible(skill.sentence)] for skill in tried.skills]
+        for skill in tried.skills:
             rows = [
                 [
-                    self._page.make_visible(its.prompt[:200]),
-                    _score(its.score_without),
-                    _score(its.score_with),
+                    self._page.make_visible(task_answers.prompt[:200]),
+                    _score(task_answers.score_without),
+                    _score(task_answers.score_with),
                     [
                         self._changed_words(kind, text)
-                        for kind, text in evolution.word_changes(its.without, its.with_skill)
+                        for kind, text in evolution.word_changes(task_answers.without, task_answers.with_skill)
                     ],
                 ]
-                for its in one.answers
+                for task_answers in skill.answers
             ]
-            heads = ("task", "without", f"with {one.skill}", "answers: removed words are without, added ones with it")
-            shown.append(self._page.table(heads, rows, "Answers side by side"))
+            heads = ("task", "without", f"with {skill.skill}", "answers: removed words are without, added ones with it")
+            nodes.append(self._page.table(heads, rows, "Answers side by side"))
         left = [h.li[f"{self._page.make_visible(task)}: {why}"] for task, why in tried.left_out.items()]
-        return [*shown, [h.h2["Left out"], h.ul[left]] if left else None]
+        return [*nodes, [h.h2["Left out"], h.ul[left]] if left else None]
 
     def _changed_words(self, kind: str, text: str) -> Node:
         words = self._page.make_visible(text)
         return [h.del_[words] if kind == "-" else h.ins[words] if kind == "+" else words, " "]
 
-    def _sealed(self, facts: "RunFacts") -> Node:
-        rows = [[name.replace("_", "-"), _mean(its)] for name, its in (facts.test or {}).items()]
+    def _draw_sealed_test(self, facts: "RunFacts") -> Node:
+        rows = [[name.replace("_", "-"), _mean(interval)] for name, interval in (facts.test or {}).items()]
         if not rows:
             return h.p["The test is sealed."]
         return [h.h2["Sealed test"], self._page.table(("arm", "mean"), rows, f"Every figure is {facts.label}")]
 
     def _heat(self, facts: "RunFacts") -> Node:
         """Return the mean of each candidate by category; the number is in each cell, the shade only helps."""
-        names = [one.name for one in facts.tried if any(one.name in row.means for row in facts.heat)]
+        names = [candidate.name for candidate in facts.tried if any(candidate.name in row.means for row in facts.heat)]
         if not names:
             return None
 
@@ -196,18 +196,20 @@ class EvolutionPages:
         return [
             h.details[
                 h.summary[
-                    h.strong[one.name],
+                    h.strong[candidate.name],
                     " ",
-                    self._page.tag(str(one.decision), "good" if one.decision == "admitted" else ""),
-                    f" {_mean(one.validation)}",
-                    "" if one.delta is None or not one.parents else f", {100 * one.delta:+.1f} points",
+                    self._page.tag(str(candidate.decision), "good" if candidate.decision == "admitted" else ""),
+                    f" {_mean(candidate.validation)}",
+                    ""
+                    if candidate.delta is None or not candidate.parents
+                    else f", {100 * candidate.delta:+.1f} points",
                 ],
-                h.p[self._page.make_visible(one.summary)] if one.summary else None,
-                h.p(".none")[self._page.make_visible(one.reason)] if one.reason else None,
-                [h.p(".warning")[self._page.make_visible(finding)] for finding in one.findings],
-                self._page.draw_diff(one.diff) if one.diff else None,
+                h.p[self._page.make_visible(candidate.summary)] if candidate.summary else None,
+                h.p(".none")[self._page.make_visible(candidate.reason)] if candidate.reason else None,
+                [h.p(".warning")[self._page.make_visible(finding)] for finding in candidate.findings],
+                self._page.draw_diff(candidate.diff) if candidate.diff else None,
             ]
-            for one in tried
+            for candidate in tried
         ]
 
     def _bill(self, facts: "RunFacts") -> Any:
@@ -224,13 +226,13 @@ class EvolutionPages:
 
     def _events(self, status: RunStatus) -> Node:
         rows = [
-            [str(one.number), self._page.when(one.at), self._page.make_visible(one.what)]
-            for one in reversed(status.events[-EVENTS:])
+            [str(event.number), self._page.when(event.at), self._page.make_visible(event.what)]
+            for event in reversed(status.events[-EVENTS:])
         ]
         return [h.h2["Events"], self._page.table(("record", "when", "what"), rows, "Newest first") if rows else None]
 
-    def _controls(self, site: PageSite, asked: PageForm, status: RunStatus) -> Any:
-        csrf, fields = asked.session.csrf, {"run": status.run}
+    def _controls(self, site: PageSite, request: PageForm, status: RunStatus) -> Any:
+        csrf, fields = request.session.csrf, {"run": status.run}
         if waiting := find_waiting_try(site.library, status.run):
             begin = h.button(".good", type="submit")["Begin this trial"]
             lines = [h.p[self._page.make_visible(line)] for line in waiting.text.splitlines()]
@@ -242,24 +244,24 @@ class EvolutionPages:
             return h.p[h.a(href=f"/evolution/{status.run}/adopt")["See what would be adopted"]]
         return None
 
-    def _adoption(self, site: PageSite, asked: PageForm) -> Any:
+    def _adoption(self, site: PageSite, request: PageForm) -> Any:
         """Show all of what an adoption makes live, before it is asked for."""
-        run = str(asked.path["run"])
-        shown = evolution.preview_adoption(site.library.store.home, run)
+        run = str(request.path["run"])
+        preview = evolution.preview_adoption(site.library.store.home, run)
         # Before the preview is drawn: its difference would tell which answer is whose.
         if pairs := evolution.draw_blind_pairs(site.library, site.caller, run):
-            return self._comparison(asked, shown.run, pairs)
-        lists = (("It can do now", shown.capabilities), ("The scan found", shown.findings))
+            return self._comparison(request, preview.run, pairs)
+        lists = (("It can do now", preview.capabilities), ("The scan found", preview.findings))
         button = h.button(".good", type="submit")["Make this live"]
-        fields = {"run": shown.run, "candidate": shown.candidate}
+        fields = {"run": preview.run, "candidate": preview.candidate}
         return self._page.PageBody(
             f"Adopt run {run}",
             [
-                h.h1["Adopt run ", h.code[shown.run]],
+                h.h1["Adopt run ", h.code[preview.run]],
                 h.p[
-                    self._page.tag(shown.verdict, _VERDICTS.get(shown.verdict, "")),
-                    f" [{shown.label}] ",
-                    self._page.make_visible(shown.why),
+                    self._page.tag(preview.verdict, _VERDICTS.get(preview.verdict, "")),
+                    f" [{preview.label}] ",
+                    self._page.make_visible(preview.why),
                 ],
                 [
                     [
@@ -271,11 +273,11 @@ class EvolutionPages:
                     for what, rows in lists
                 ],
                 h.h2["Difference"],
-                self._page.draw_diff(shown.diff),
+                self._page.draw_diff(preview.diff),
                 self._page.form(
-                    asked.session.csrf,
+                    request.session.csrf,
                     self._page.action_path("evolve adopt"),
-                    self._doubt(shown),
+                    self._doubt(preview),
                     h.label["Reason ", h.input(type="text", name="reason", maxlength="2000", autocomplete="off")],
                     self._page.passphrase_field(site.passphrase_label),
                     button,
@@ -285,20 +287,22 @@ class EvolutionPages:
             "evolution",
         )
 
-    def _adopt(self, site: PageSite, asked: PageForm) -> str:
-        run = find_run(site.library.store.home, asked.get("run")).id
-        if asked.get("pairs"):
-            return self._compare(site, asked, run)
+    def _adopt(self, site: PageSite, request: PageForm) -> str:
+        run = find_run(site.library.store.home, request.get("run")).id
+        if request.get("pairs"):
+            return self._compare(site, request, run)
         # The run may have gone on since the page was drawn.
-        if evolution.preview_adoption(site.library.store.home, run).candidate != asked.get("candidate"):
+        if evolution.preview_adoption(site.library.store.home, run).candidate != request.get("candidate"):
             raise InvalidArgument("The run has another finalist than you saw.", "Look at it again.")
-        known = asked.get("base_preferred") == "1"
-        adopted = evolution.adopt(site.library, site.decider(asked), run, asked.get("reason"), base_preferred=known)
+        base_preferred = request.get("base_preferred") == "1"
+        adopted = evolution.adopt(
+            site.library, site.decider(request), run, request.get("reason"), base_preferred=base_preferred
+        )
         return f"/evolution/{run}?operation={adopted.operation}"
 
-    def _comparison(self, asked: PageForm, run: str, pairs: "Sequence[BlindPair]") -> Any:
+    def _comparison(self, request: PageForm, run: str, pairs: "Sequence[BlindPair]") -> Any:
         """Return the answers without names, before the difference is shown: that would tell them apart."""
-        shown = [
+        fieldsets = [
             h.fieldset(".part")[
                 h.legend[f"{number} of {len(pairs)}: ", self._page.make_visible(pair.prompt or pair.task)],
                 [
@@ -316,50 +320,50 @@ class EvolutionPages:
             h.h1["Adopt run ", h.code[run]],
             h.p["A judge scored these answers. Compare them before you see which program gave which."],
             self._page.form(
-                asked.session.csrf,
+                request.session.csrf,
                 self._page.action_path("evolve adopt"),
-                shown,
+                fieldsets,
                 h.button(".good", type="submit")["Go on"],
                 fields={"run": run, "pairs": _pairs_digest(pairs)},
             ),
         ]
         return self._page.PageBody(f"Adopt run {run}", body, "evolution")
 
-    def _compare(self, site: PageSite, asked: PageForm, run: str) -> str:
+    def _compare(self, site: PageSite, request: PageForm, run: str) -> str:
         """Record what the person preferred, once, and go on to what would be adopted."""
         pairs = evolution.draw_blind_pairs(site.library, site.caller, run)
-        if pairs and _pairs_digest(pairs) != asked.get("pairs"):
+        if pairs and _pairs_digest(pairs) != request.get("pairs"):
             raise InvalidArgument("The run has other answers than you saw.", "Compare them again.")
-        choices = [asked.get(f"pair{number}") for number in range(1, len(pairs) + 1)]
+        choices = [request.get(f"pair{number}") for number in range(1, len(pairs) + 1)]
         if not all(choice in ("1", "2", "=") for choice in choices):
             raise InvalidArgument("A pair has no choice.", "Choose one of the three for each pair.")
         if pairs:
             evolution.record_preferences(site.library, site.caller, run, pairs, choices)
         return f"/evolution/{run}/adopt"
 
-    def _doubt(self, shown: "AdoptionPreview") -> Node:
+    def _doubt(self, preview: "AdoptionPreview") -> Node:
         """Return the preferences of the person, with a box to tick where they speak against the adoption."""
-        if shown.preferences is None:
+        if preview.preferences is None:
             return None
-        if not shown.preferences.doubtful:
-            return h.p[f"{shown.preferences}."]
+        if not preview.preferences.doubtful:
+            return h.p[f"{preview.preferences}."]
         return [
-            h.p(".warning")[f"{shown.preferences}: the judge may like what you do not."],
+            h.p(".warning")[f"{preview.preferences}: the judge may like what you do not."],
             h.label[
                 h.input(type="checkbox", name="base_preferred", value="1", required=True), " Make it live all the same"
             ],
         ]
 
-    def _begin(self, site: PageSite, asked: PageForm) -> str:
+    def _begin(self, site: PageSite, request: PageForm) -> str:
         """Begin a trial that waits. Raise InvalidArgument for any other run: what it may spend was not shown."""
-        if (waiting := find_waiting_try(site.library, asked.get("run"))) is None:
+        if (waiting := find_waiting_try(site.library, request.get("run"))) is None:
             raise InvalidArgument("This run does not wait to be begun.", "Look at it again.")
-        site.decider(asked)
+        site.decider(request)
         waiting.begin(site.config)
         return f"/evolution/{waiting.run}"
 
-    def _stop(self, site: PageSite, asked: PageForm) -> str:
-        return f"/evolution/{evolution.stop_run(site.library.store.home, asked.get('run')).run}"
+    def _stop(self, site: PageSite, request: PageForm) -> str:
+        return f"/evolution/{evolution.stop_run(site.library.store.home, request.get('run')).run}"
 
 
 def _read(folder: "RunDirectory", redactor: Redactor) -> "tuple[RunStatus, RunFacts]":
@@ -375,5 +379,5 @@ def _score(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _mean(its: "MeanInterval | None") -> str:
-    return evolution.format_mean(its) if its is not None else "not measured"
+def _mean(interval: "MeanInterval | None") -> str:
+    return evolution.format_mean(interval) if interval is not None else "not measured"

@@ -71,10 +71,12 @@ def _frame(page: PageKit, title: str, rows: Sequence[Any], none: str, more: Node
 def _runs(page: PageKit, runs: Sequence[RunStatus]) -> Node:
     rows = [
         h.li[
-            h.a(".grow", href=f"/evolution/{one.run}")[one.run, h.span(".none")[" ", page.make_visible(one.line)]],
-            page.tag(one.verdict or one.state, _STATES.get(one.state, "")),
+            h.a(".grow", href=f"/evolution/{status.run}")[
+                status.run, h.span(".none")[" ", page.make_visible(status.line)]
+            ],
+            page.tag(status.verdict or status.state, _STATES.get(status.state, "")),
         ]
-        for one in runs
+        for status in runs
     ]
     none = "No run yet. `evolvable evolve start` starts one on a task set of yours."
     return _frame(page, "Evolution", rows, none, h.a(href="/evolution")["All runs"])
@@ -96,11 +98,11 @@ def _rounds(page: PageKit, rounds: RoundState | None) -> Node:
 def _pool(page: PageKit, trials: Sequence[PoolEntry]) -> Node:
     rows = [
         h.li[
-            h.span(".grow")[page.make_visible(f"{one.ref}@{one.version} against @{one.incumbent}")],
-            page.tag(one.state, "good" if one.state == "promoted" else ""),
-            h.span(".none")[page.when(one.at)],
+            h.span(".grow")[page.make_visible(f"{trial.ref}@{trial.version} against @{trial.incumbent}")],
+            page.tag(trial.state, "good" if trial.state == "promoted" else ""),
+            h.span(".none")[page.when(trial.at)],
         ]
-        for one in trials
+        for trial in trials
     ]
     return _frame(
         page, "Versions on trial", rows, "No version is on trial. `evolvable evolve pool` starts and ends trials."
@@ -110,12 +112,12 @@ def _pool(page: PageKit, trials: Sequence[PoolEntry]) -> Node:
 def _agents(page: PageKit, runs: "Sequence[AgsStatus]") -> Node:
     rows = [
         h.li[
-            h.a(".grow", href=f"/agents/{one.run}")[
-                page.make_visible(one.task)[:120], h.span(".none")[" ", page.make_visible(one.line)]
+            h.a(".grow", href=f"/agents/{status.run}")[
+                page.make_visible(status.task)[:120], h.span(".none")[" ", page.make_visible(status.line)]
             ],
-            page.tag(one.state, _STATES.get(one.state, "")),
+            page.tag(status.state, _STATES.get(status.state, "")),
         ]
-        for one in runs
+        for status in runs
     ]
     none = "Agents have done no task together. `evolvable lab ags run TASK` starts one."
     return _frame(page, "Agents' runs", rows, none)

@@ -34,15 +34,15 @@ def draw_promoted(page: PageKit, site: PageSite) -> Node:
         return waiting
     rows = [
         h.li[
-            h.a(href=f"/evolution/{one.run}/adopt")[f"Run {one.run}"],
+            h.a(href=f"/evolution/{promoted_run.run}/adopt")[f"Run {promoted_run.run}"],
             " ",
             page.tag("PROMOTE", "good"),
             " ",
-            page.tag(one.label),
-            f" {one.gain} ",
-            h.span(".none")[page.make_visible(one.why)],
+            page.tag(promoted_run.label),
+            f" {promoted_run.gain} ",
+            h.span(".none")[page.make_visible(promoted_run.why)],
         ]
-        for one in found
+        for promoted_run in found
     ]
     return [
         h.h2["Results of evolution"],
@@ -56,13 +56,13 @@ def _waiting_trials(page: PageKit, site: PageSite) -> Node:
     """Return the trials of skills that an agent asked for and only a person begins."""
     rows = [
         h.li[
-            h.a(href=f"/evolution/{one.run}")[f"Run {one.run}"],
+            h.a(href=f"/evolution/{waiting_try.run}")[f"Run {waiting_try.run}"],
             " ",
-            page.make_visible(one.text.splitlines()[0]),
+            page.make_visible(waiting_try.text.splitlines()[0]),
             " ",
-            page.with_code(f"Begin it on its page, or by `{one.command}`."),
+            page.with_code(f"Begin it on its page, or by `{waiting_try.command}`."),
         ]
-        for one in list_waiting_tries(site.library)
+        for waiting_try in list_waiting_tries(site.library)
     ]
     return [h.h2["Trials of skills that wait"], h.ul[rows]] if rows else None
 
@@ -70,10 +70,10 @@ def _waiting_trials(page: PageKit, site: PageSite) -> Node:
 def _read(site: PageSite) -> Sequence[PromotedRun]:
     found: list[PromotedRun] = []
     for count, (folder, state) in enumerate(iter_run_states(site.library.store.home), 1):
-        said = state.verdict
+        verdict = state.verdict
         if state.adoptable:
-            gain = _gain(said.get("delta"), said.get("interval"))
-            found.append(PromotedRun(folder.id, state.label, gain, str(said.get("why", ""))))
+            gain = _gain(verdict.get("delta"), verdict.get("interval"))
+            found.append(PromotedRun(folder.id, state.label, gain, str(verdict.get("why", ""))))
         # Reading a run folds its ledger, so the inbox reads the newest ones alone.
         if count == MAX_RUNS:
             break

@@ -59,8 +59,8 @@ class RsplOperator:
 _SEALED = "a folder of a task set would show the answers of its sealed test"
 
 OPERATORS: Mapping[str, RsplOperator] = {
-    one.name: one
-    for one in (
+    definition.name: definition
+    for definition in (
         RsplOperator("init", "lifecycle", "init"),
         RsplOperator("build", "lifecycle", "rspl build", {Kind.ENVIRONMENT: _SEALED}),
         RsplOperator("register", "lifecycle", "update"),
@@ -162,7 +162,7 @@ def build_resource(library: Library, caller: Caller, ref: Ref) -> BuiltResource:
 
 
 async def run_resource(
-    library: Library, caller: Caller, ref: Ref, given: Mapping[str, Any], host: RunHost
+    library: Library, caller: Caller, ref: Ref, inputs: Mapping[str, Any], host: RunHost
 ) -> ResourceRun:
     """Run a resource with this input, and return what it gave.
 
@@ -171,21 +171,23 @@ async def run_resource(
     InvalidArgument, NoSuchResource, ToolFailed, ScorerError.
     """
     if ref.kind is Kind.TOOL:
-        return await run_tool(library, caller, ref, given, host)
+        return await run_tool(library, caller, ref, inputs, host)
     if ref.kind is Kind.ENVIRONMENT:
-        return await _score(library, caller, ref, given, host)
-    if ref.kind is Kind.AGENT and given:
-        return await _work(library, caller, ref, given, host)
-    if given and ref.kind is not Kind.PROMPT:
+        return await _score(library, caller, ref, inputs, host)
+    if ref.kind is Kind.AGENT and inputs:
+        return await _run_agent(library, caller, ref, inputs, host)
+    if inputs and ref.kind is not Kind.PROMPT:
         raise InvalidArgument(f"{ref} takes no input.", "It is a document to read.")
-    read = _filled if ref.kind is Kind.PROMPT else _read
-    return await asyncio.to_thread(read, library, caller, ref, given)
+    read = _fill if ref.kind is Kind.PROMPT else _read
+    return await asyncio.to_thread(read, library, caller, ref, inputs)
 
 
-async def _work(library: Library, caller: Caller, ref: Ref, given: Mapping[str, Any], host: RunHost) -> ResourceRun:
+async def _run_agent(
+    library: Library, caller: Caller, ref: Ref, inputs: Mapping[str, Any], host: RunHost
+) -> ResourceRun:
     """Have an agent do a task, and return what it says of it. value: the run, and the state of its one item."""
-    task, executor = given.get("task"), given.get("executor", "")
-    if not isinstance(task, str) or not isinstance(executor, str) or set(given) - {"task", "executor"}:
+    task, executor = inputs.get("task"), inputs.get("executor", "")
+    if not isinstance(task, str) or not isinstance(executor, str) or set(inputs) - {"task", "executor"}:
         raise InvalidArgument(f"{ref} takes a task, and an executor.", 'Such as {"task": "Write to Ada."}.')
     if ref.version or host.agents is None:
         raise InvalidArgument(f"{ref} does not run.", "An agent runs in its newest version that is trusted.")
@@ -201,13 +203,13 @@ async def _work(library: Library, caller: Caller, ref: Ref, given: Mapping[str, 
     return ResourceRun(str(worked.at(None)), worked.version or 0, Kind.AGENT, text, value, seconds=seconds)
 
 
-def _filled(library: Library, caller: Caller, ref: Ref, given: Mapping[str, Any]) -> ResourceRun:
+def _fill(library: Library, caller: Caller, ref: Ref, inputs: Mapping[str, Any]) -> ResourceRun:
     if ref.version or ref.scope:
         raise InvalidArgument(f"{ref} names a version or a scope.", "The newest version of a prompt is filled in.")
-    if wrong := [str(name) for name, value in given.items() if not isinstance(value, str)]:
+    if wrong := [str(name) for name, value in inputs.items() if not isinstance(value, str)]:
         raise InvalidArgument(f"The argument {ascii(wrong[0][:60])} is not a text.", "Arguments of a prompt are texts.")
     head = library.store.head(ref, caller.scopes)
-    text = fill_prompt(library, caller, ref.name, given)
+    text = fill_prompt(library, caller, ref.name, inputs)
     return ResourceRun(str(head.ref), head.version or 0, head.kind, text)
 
 
@@ -221,16 +223,16 @@ def _read(library: Library, caller: Caller, ref: Ref, _: Mapping[str, Any]) -> R
     return ResourceRun(loaded.ref, loaded.version, ref.kind, text, use_id=loaded.use_id or "", note=note)
 
 
-async def _score(library: Library, caller: Caller, ref: Ref, given: Mapping[str, Any], host: RunHost) -> ResourceRun:
+async def _score(library: Library, caller: Caller, ref: Ref, inputs: Mapping[str, Any], host: RunHost) -> ResourceRun:
     """Return how good an output of a train task is. Others are not scored: it would tell of the sealed test."""
-    identity, output = given.get("task"), given.get("output")
-    if set(given) != {"task", "output"} or not isinstance(identity, str) or not isinstance(output, str):
+    identity, output = inputs.get("task"), inputs.get("output")
+    if set(inputs) != {"task", "output"} or not isinstance(identity, str) or not isinstance(output, str):
         raise InvalidArgument(
             f"{ref} takes the id of a task, and an output.", 'Such as {"task": "t1", "output": "42"}.'
         )
     taskset, version = await asyncio.to_thread(load_taskset, library, caller, ref)
     await asyncio.to_thread(refuse_untrusted, library, caller, ref, taskset)
-    task = next((one for one in taskset.tasks if one.id == identity), None)
+    task = next((candidate for candidate in taskset.tasks if candidate.id == identity), None)
     if task is None:
         raise InvalidArgument(
             f"{ref} has no task {ascii(identity[:80])}.", "`evolvable evolve taskset list` shows its tasks."
@@ -253,13 +255,13 @@ async def _score(library: Library, caller: Caller, ref: Ref, given: Mapping[str,
     )
 
 
-async def run_tool(library: Library, caller: Caller, ref: Ref, given: Mapping[str, Any], host: RunHost) -> ResourceRun:
+async def run_tool(library: Library, caller: Caller, ref: Ref, inputs: Mapping[str, Any], host: RunHost) -> ResourceRun:
     """Run the command of a tool with this input, and return its output. Raise as `run_resource`.
 
     The input is JSON on stdin, checked against the tool's schema. The command runs without a shell in a workspace of
     its own, without the network, the library and the home, and only where a person approved the version.
     """
-    found, command, folder, data = await asyncio.to_thread(_prepared, library, caller, ref, given)
+    found, command, folder, data = await asyncio.to_thread(_prepare, library, caller, ref, inputs)
     name = f"{found.ref}@{found.version}"
     sandbox = await asyncio.to_thread(host.sandbox, name)
     inside = ToolSandbox(sandbox, host.environment, (library.store.home,))
@@ -274,18 +276,18 @@ async def run_tool(library: Library, caller: Caller, ref: Ref, given: Mapping[st
     return ResourceRun(found.ref, found.version, Kind.TOOL, text, value, use_id=use.use_id or "", seconds=seconds)
 
 
-def _prepared(
-    library: Library, caller: Caller, ref: Ref, given: Mapping[str, Any]
+def _prepare(
+    library: Library, caller: Caller, ref: Ref, inputs: Mapping[str, Any]
 ) -> tuple[ToolVersion, tuple[str, ...], Path, bytes]:
     """Return the approved version of a tool, its command, the folder of its files, and its input."""
     found = runnable_tool(library, caller, ref)
-    data = encode_input(f"{found.ref}@{found.version}", found.spec, given)
+    data = encode_input(f"{found.ref}@{found.version}", found.spec, inputs)
     word = found.spec.argv[0]
     if not word.startswith((PYTHON, FOLDER)) and not found.program:
         raise InvalidArgument(f"{found.ref} runs {ascii(word[:80])}, which is not on this machine.", "Install it.")
     # A resource that was removed a moment ago is built all the same: its versions stay.
-    named = Ref.parse(found.ref)
-    head = library.store.head_or_none(named, caller.scopes) or library.store.head(named, caller.scopes)
+    tool_ref = Ref.parse(found.ref)
+    head = library.store.head_or_none(tool_ref, caller.scopes) or library.store.head(tool_ref, caller.scopes)
     folder = build_version(library, head, found.version)
     words = [found.program or word, *found.spec.argv[1:]]
     return found, tuple(part.replace(FOLDER, str(folder)) for part in words), folder, data

@@ -73,8 +73,8 @@ def ray_cluster(person: PersonConfig, environment: Mapping[str, str]) -> RayClus
 def choose_sandbox(config: Config) -> SandboxChoice:
     """Return how the sandbox is chosen: among this machine's mechanisms, or a container that the person names."""
 
-    named = config.person.sandbox.get("container", ())
-    container = tuple(map(str, named)) if isinstance(named, list | tuple) else ()
+    configured = config.person.sandbox.get("container", ())
+    container = tuple(map(str, configured)) if isinstance(configured, list | tuple) else ()
     return SandboxChoice(container, config.home / "evolve" / "sandbox.json")
 
 

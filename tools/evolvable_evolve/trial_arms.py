@@ -39,19 +39,19 @@ def described_trials(
     trials = [trial for trial in library.store.backend.pool.on_trial() if trial.described]
     if not trials:
         return {}
-    wanted = set(resources)
-    heads = library.store.backend.heads_by_id(trial.resource for trial in trials if trial.resource in wanted)
-    shown = (trial for trial in trials if trial.resource in heads)
+    resource_ids = set(resources)
+    heads = library.store.backend.heads_by_id(trial.resource for trial in trials if trial.resource in resource_ids)
+    visible = (trial for trial in trials if trial.resource in heads)
     return {
-        trial.resource: trial for trial in shown if _is_served(library, caller, heads[trial.resource], trial, search)
+        trial.resource: trial for trial in visible if _is_served(library, caller, heads[trial.resource], trial, search)
     }
 
 
 def draw_arm(trial: PooledVersion, unit: str) -> bool:
     """Return the arm of a unit: whether it is served the trial version."""
     # Zero bytes part the fields, so that no two triples give the same text.
-    said = f"{unit}\0{trial.resource}\0{trial.version}".encode("utf-8", "surrogateescape")
-    drawn = int.from_bytes(hashlib.blake2b(said, key=trial.salt, digest_size=8).digest())
+    unit_key = f"{unit}\0{trial.resource}\0{trial.version}".encode("utf-8", "surrogateescape")
+    drawn = int.from_bytes(hashlib.blake2b(unit_key, key=trial.salt, digest_size=8).digest())
     return drawn < trial.share * _RESOLUTION
 
 
@@ -68,9 +68,9 @@ def _is_served(library: Library, caller: Caller, head: Head, trial: PooledVersio
         return False
     pool = library.store.backend.pool
     # The recorded arm counts before a new draw: a session must not change its arm when the share does.
-    known = pool.arm(trial.id, unit)
-    if known is not None:
-        return known
+    assigned = pool.arm(trial.id, unit)
+    if assigned is not None:
+        return assigned
     about = (unit, caller.session, caller.connection, seen_by)
     try:
         return pool.assign(trial.id, PoolUnit(*about, draw_arm(trial, unit), library.store.now()))

@@ -20,19 +20,19 @@ from evolvable_store import Principal
 _TRY = "try"
 
 
-def within_budget(config: Config, executor: str, judge: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
+def within_budget(config: Config, executor: str, judge: str, limits: Mapping[str, Any]) -> dict[str, Any]:
     """Return the limits of a trial that a caller begins, within what the person set for a day.
 
     judge: '' for none. Raises Refused for a name that is not allowed, and where nothing is left, and
     InvalidArgument for a budget that is none.
     """
-    allowance = Allowance.strictest((one.budgets.get(_TRY) for one in config.person.parts), _TRY)
+    allowance = Allowance.strictest((part.budgets.get(_TRY) for part in config.person.parts), _TRY)
     if allowance is None:
-        return dict(wanted)
+        return dict(limits)
     allowance.require_executor(executor, "budgets.try")
     if judge:
         allowance.require_executor(judge, "budgets.try", "judge")
-    rest = allowance.rest(SpendLimit(**wanted), _day_spent(config.home), _TRY)
+    rest = allowance.rest(SpendLimit(**limits), _day_spent(config.home), _TRY)
     return {name: value for name, value in asdict(rest).items() if value is not None}
 
 

@@ -101,33 +101,33 @@ def get_variables(library: Library, caller: Caller, ref: Ref, ids: Sequence[str]
     number = ref.version or head.latest
     files = library.store.files(head, number)
     places = _places(head, files)
-    if unknown := [one for one in ids if one not in places]:
-        raise _unknown(head, unknown, places)
-    said, locked = version_authorship(library, head, number, caller).why, _is_frozen(head, files)
-    marks = AnswerMarks(caller.actor is not Actor.HUMAN and bool(said))
+    if unknown := [id_ for id_ in ids if id_ not in places]:
+        raise _unknown_variable_error(head, unknown, places)
+    untrusted_reason, locked = version_authorship(library, head, number, caller).why, _is_frozen(head, files)
+    marks = AnswerMarks(caller.actor is not Actor.HUMAN and bool(untrusted_reason))
     found, left = list[ResourceVariable](), MAX_VALUES
-    for one in ids or places:
-        place = places[one]
+    for id_ in ids or places:
+        place = places[id_]
         text, note = _value(head, files, place)
         if text is not None and len(text) > left:
-            note, shown = "the answer would be too long; name it in ids", None
+            note, value = "the answer would be too long; name it in ids", None
         else:
-            shown = text
+            value = text
             left -= len(text or "")
-        if shown is not None and marks.on:
-            shown = marks.block(shown, f"{one} of version {number}", said)
+        if value is not None and marks.on:
+            value = marks.block(value, f"{id_} of version {number}", untrusted_reason)
         free = not (locked or place.frozen or text is None)
-        found.append(ResourceVariable(one, place.role, free, len(text or ""), shown, note))
+        found.append(ResourceVariable(id_, place.role, free, len(text or ""), value, note))
     return Variables(str(head.ref), number, not locked, found, marks.notice)
 
 
 def list_variables(owner: VariableOwner, files: Files) -> list[ResourceVariable]:
     """Return every variable of these files with its value, without marks; `evolvable` is False for frozen sections."""
     found = []
-    for one, place in _places(owner, files).items():
+    for id_, place in _places(owner, files).items():
         text, note = _value(owner, files, place)
         found.append(
-            ResourceVariable(one, place.role, text is not None and not place.frozen, len(text or ""), text, note)
+            ResourceVariable(id_, place.role, text is not None and not place.frozen, len(text or ""), text, note)
         )
     return found
 
@@ -141,9 +141,11 @@ def _places(head: VariableOwner, files: Files) -> dict[str, _Place]:
         if path == main and (span := _description_span(data)):
             found[f"{name}#{DESCRIPTION}"] = _Place(path, "description", span)
         if path.endswith(".md"):
-            for one in read_sections(data):
-                if one.id:
-                    found[f"{name}#{one.id}"] = _Place(path, "section", (one.start, one.end), one.frozen)
+            for section in read_sections(data):
+                if section.id:
+                    found[f"{name}#{section.id}"] = _Place(
+                        path, "section", (section.start, section.end), section.frozen
+                    )
         found[name] = _Place(path, "file", None)
     return found
 
@@ -185,13 +187,13 @@ def _value(head: VariableOwner, files: Files, place: _Place) -> tuple[str | None
 def _is_frozen(head: Head, files: Files) -> bool:
     main = files.get(main_file(head.kind, head.name))
     metadata = parse_document(main.data).fields.get("metadata") if main else None
-    said = metadata.get("evolvable") if isinstance(metadata, dict) else None
-    return head.frozen or str(said).strip().lower() == "false"
+    flag = metadata.get("evolvable") if isinstance(metadata, dict) else None
+    return head.frozen or str(flag).strip().lower() == "false"
 
 
-def _unknown(head: VariableOwner, ids: Sequence[str], places: Mapping[str, _Place]) -> InvalidArgument:
-    known = ", ".join(list(places)[:MAX_NAMED]) + (", ..." if len(places) > MAX_NAMED else "")
-    return InvalidArgument(f"{head.ref} has no variable {', '.join(ascii(one[:120]) for one in ids[:3])}.", known)
+def _unknown_variable_error(head: VariableOwner, ids: Sequence[str], places: Mapping[str, _Place]) -> InvalidArgument:
+    names = ", ".join(list(places)[:MAX_NAMED]) + (", ..." if len(places) > MAX_NAMED else "")
+    return InvalidArgument(f"{head.ref} has no variable {', '.join(ascii(id_[:120]) for id_ in ids[:3])}.", names)
 
 
 def set_variables(
@@ -232,19 +234,19 @@ def set_variables(
 def apply_variables(head: VariableOwner, files: Files, values: Mapping[str, str]) -> dict[str, File]:
     """Return the files with these variables set. Raise Refused, InvalidArgument; see `set_variables`."""
     places = _places(head, files)
-    if unknown := [one for one in values if one not in places]:
-        raise _unknown(head, unknown, places)
-    for one in values:
-        if places[one].frozen:
-            raise _frozen_section(one)
-        if _value(head, files, places[one])[0] is None:
-            raise InvalidArgument(f"{one} has no text that could be set.", "update_resource writes whole files.")
+    if unknown := [id_ for id_ in values if id_ not in places]:
+        raise _unknown_variable_error(head, unknown, places)
+    for id_ in values:
+        if places[id_].frozen:
+            raise _frozen_section(id_)
+        if _value(head, files, places[id_])[0] is None:
+            raise InvalidArgument(f"{id_} has no text that could be set.", "update_resource writes whole files.")
     after = dict(files)
-    for path in {places[one].path for one in values}:
-        named = {one: values[one] for one in values if places[one].path == path}
-        if len(named) > 1 and any(places[one].role == "file" for one in named):
+    for path in {places[id_].path for id_ in values}:
+        path_values = {id_: values[id_] for id_ in values if places[id_].path == path}
+        if len(path_values) > 1 and any(places[id_].role == "file" for id_ in path_values):
             raise InvalidArgument(f"{path} is to be set as a whole and in part.", "Set the file, or parts of it.")
-        after[path] = replace(files[path], data=_set(files[path], named, places))
+        after[path] = replace(files[path], data=_set_in_file(files[path], path_values, places))
     if frozen := changed_frozen_sections(files, after):
         raise _frozen_section(f"{head.ref}/{frozen[0]}")
     _check_others(head, files, after, values)
@@ -255,24 +257,24 @@ def _frozen_section(name: str) -> Refused:
     return Refused(f"{name} is frozen (<!-- frozen -->).", "A person edits the file. Set the other variables only.")
 
 
-def _set(file: File, named: Mapping[str, str], places: Mapping[str, _Place]) -> bytes:
+def _set_in_file(file: File, path_values: Mapping[str, str], places: Mapping[str, _Place]) -> bytes:
     text = file.data.decode("utf-8")
     # From the end to the beginning, so that the places of what is still to be set stay right.
-    for one in sorted(named, key=lambda one: places[one].span or (0, 0), reverse=True):
-        place, value = places[one], named[one]
+    for id_ in sorted(path_values, key=lambda id_: places[id_].span or (0, 0), reverse=True):
+        place, value = places[id_], path_values[id_]
         if place.span is None:
             return encode_text(place.path, value)
         start, end = place.span
         if place.role == "description":
-            value = _quoted(value) + ("\n" if text[start:end].endswith("\n") else "")
+            value = _quote_yaml(value) + ("\n" if text[start:end].endswith("\n") else "")
         elif text[end:] and not value.endswith("\n\n"):
             # A heading that is underlined would take the line before it as its own.
             value += "\n\n" if not value.endswith("\n") else "" if text[end] == "#" else "\n"
         text = text[:start] + value + text[end:]
-    return encode_text(places[next(iter(named))].path, text)
+    return encode_text(places[next(iter(path_values))].path, text)
 
 
-def _quoted(value: str) -> str:
+def _quote_yaml(value: str) -> str:
     """Return a text as a YAML scalar in double quotes, on one line."""
     quoted = json.dumps(value, ensure_ascii=False)
     return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in quoted)
@@ -280,22 +282,22 @@ def _quoted(value: str) -> str:
 
 def _check_others(head: VariableOwner, files: Files, after: Files, values: Mapping[str, str]) -> None:
     """Raise InvalidArgument where the values change variables that they do not name."""
-    whole = {one for one in values if "#" not in one}
+    whole = {id_ for id_ in values if "#" not in id_}
     before, now = _places(head, files), _places(head, after)
-    for one, place in before.items():
-        inside_named_file = any(one.startswith(f"{name}#") for name in whole)
-        if inside_named_file or one in values:
+    for id_, place in before.items():
+        inside_named_file = any(id_.startswith(f"{name}#") for name in whole)
+        if inside_named_file or id_ in values:
             continue
-        holds_named = place.role == "file" and any(name.startswith(f"{one}#") for name in values)
-        if not holds_named and (one not in now or _value(head, files, place) != _value(head, after, now[one])):
-            raise InvalidArgument(f"The values would change {one} too.", "A value ends its own code blocks and tags.")
-    if new := [one for one in now if one not in before and not any(one.startswith(f"{name}#") for name in whole)]:
+        holds_named = place.role == "file" and any(name.startswith(f"{id_}#") for name in values)
+        if not holds_named and (id_ not in now or _value(head, files, place) != _value(head, after, now[id_])):
+            raise InvalidArgument(f"The values would change {id_} too.", "A value ends its own code blocks and tags.")
+    if new := [id_ for id_ in now if id_ not in before and not any(id_.startswith(f"{name}#") for name in whole)]:
         hint = "A value has no headings of the first two levels; set the whole file."
         raise InvalidArgument(f"The values would make the new variable {new[0]}.", hint)
-    for one, value in values.items():
-        path = before[one].path
-        if before[one].role == "description" and _fields(after[path]) != {**_fields(files[path]), "description": value}:
-            raise InvalidArgument(f"{one} cannot have this value.", "It is one text without control characters.")
+    for id_, value in values.items():
+        path = before[id_].path
+        if before[id_].role == "description" and _fields(after[path]) != {**_fields(files[path]), "description": value}:
+            raise InvalidArgument(f"{id_} cannot have this value.", "It is one text without control characters.")
 
 
 def _fields(file: File) -> dict[str, object]:

@@ -38,7 +38,7 @@ def list_waiting_tries(library: Library) -> list[WaitingRun]:
 
 def find_waiting_try(library: Library, run: str) -> WaitingRun | None:
     """Return the trial of this id where it waits for a person, None for any other run."""
-    return next((one for one in list_waiting_tries(library) if one.run == run), None)
+    return next((waiting_try for waiting_try in list_waiting_tries(library) if waiting_try.run == run), None)
 
 
 def _waits(state: RunState) -> bool:
@@ -50,14 +50,14 @@ def describe_waiting_try(state: RunState) -> str:
     skills = ", ".join(str(pin.get("ref")) for pin in state.settings.get("program", ()))
     tasks, repeats = len(state.tasks), state.settings.get("test_repeats") or 1
     executor = state.settings.get("executor", {})
-    who = executor.get("name") or ":".join(filter(None, (executor.get("kind"), executor.get("model"))))
+    executor_name = executor.get("name") or ":".join(filter(None, (executor.get("kind"), executor.get("model"))))
     command = f", the command {' '.join(map(str, executor['command']))}" if executor.get("command") else ""
     limit = state.settings.get("limit", {})
     spends = [text.format(limit[name]) for name, text in _LIMITS.items() if limit.get(name) is not None]
     lines = [
         f"Try {skills} on {tasks} tasks from {state.about.get('source')}, with it and without, up to {repeats} times"
         " each.",
-        f"The tasks are done by {who}{command}, with your rights.",
+        f"The tasks are done by {executor_name}{command}, with your rights.",
         f"It may spend {', '.join(spends)}." if spends else "There is no limit on what it may spend.",
     ]
     judge = state.settings.get("judge")

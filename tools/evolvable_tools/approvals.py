@@ -45,7 +45,7 @@ class ApprovalPolicy(StrEnum):
 
 def parse_policies(text: str) -> dict[Kind, ApprovalPolicy]:
     """Return the policies that a setting says, such as `memory=auto,agent=off`. Raises InvalidArgument."""
-    said: dict[Kind, ApprovalPolicy] = {}
+    policies: dict[Kind, ApprovalPolicy] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = part.partition("=")
         try:
@@ -55,18 +55,20 @@ def parse_policies(text: str) -> dict[Kind, ApprovalPolicy]:
             raise InvalidArgument(f"{part[:40]!r} is no policy.", hint) from None
         if policy is ApprovalPolicy.AUTO and kind is not Kind.MEMORY:
             raise InvalidArgument(f"{kind}s are not changed without asking.", "auto is for memory alone.")
-        said[kind] = policy
-    return said
+        policies[kind] = policy
+    return policies
 
 
 def stricter_policies(
-    floor: Mapping[Kind, ApprovalPolicy], said: Mapping[Kind, ApprovalPolicy]
+    floor: Mapping[Kind, ApprovalPolicy], requested: Mapping[Kind, ApprovalPolicy]
 ) -> dict[Kind, ApprovalPolicy]:
     """Return of each kind the stricter of two policies; where the floor says nothing, a person is asked."""
     # From the least strict policy to the strictest.
     order = (ApprovalPolicy.AUTO, ApprovalPolicy.ASK, ApprovalPolicy.OFF)
-    asked = {kind: (floor.get(kind, ApprovalPolicy.ASK), said.get(kind)) for kind in dict.fromkeys([*floor, *said])}
-    return {kind: max(low, high or low, key=order.index) for kind, (low, high) in asked.items()}
+    pairs = {
+        kind: (floor.get(kind, ApprovalPolicy.ASK), requested.get(kind)) for kind in dict.fromkeys([*floor, *requested])
+    }
+    return {kind: max(low, high or low, key=order.index) for kind, (low, high) in pairs.items()}
 
 
 def needs_person(policies: Mapping[Kind, ApprovalPolicy], ref: Ref, actor: Actor) -> bool:
@@ -170,23 +172,25 @@ def undo_waits(library: JudgedLibrary, caller: Caller, undid: Iterable[int], ref
 
 def is_own(caller: Caller, operations: Iterable[Operation]) -> bool:
     """Return whether the caller made all of these: an agent in the session that it calls in, a script by its token."""
-    me, session = caller.identity, caller.session
+    identity, session = caller.identity, caller.session
     # An agent without a session cannot be distinguished from another one, so nothing is its own.
-    if me.principal is not Principal.SCRIPT and (me.principal is not Principal.AGENT or session is None):
+    if identity.principal is not Principal.SCRIPT and (identity.principal is not Principal.AGENT or session is None):
         return False
     return all(
-        (one.principal, one.intent.via) == (me.principal, me.via)
-        and (me.principal is Principal.SCRIPT or one.session == session)
-        for one in operations
+        (operation.principal, operation.intent.via) == (identity.principal, identity.via)
+        and (identity.principal is Principal.SCRIPT or operation.session == session)
+        for operation in operations
     )
 
 
 def _takes_too_many(library: JudgedLibrary, caller: Caller, refs: set[Ref]) -> bool:
     """Return whether the session would have taken away or back more resources than an agent may."""
-    made = [one for one in library.store.operations(SEARCHED, caller.session) if is_own(caller, [one])]
-    took = [operation.id for operation in made if operation.intent.undoes]
-    changes = library.store.backend.changes_of([operation.id for operation in made])
-    gone = {change.ref for change in changes if change.after is None or change.operation in took}
+    own_operations = [
+        operation for operation in library.store.operations(SEARCHED, caller.session) if is_own(caller, [operation])
+    ]
+    undoing = [operation.id for operation in own_operations if operation.intent.undoes]
+    changes = library.store.backend.changes_of([operation.id for operation in own_operations])
+    gone = {change.ref for change in changes if change.after is None or change.operation in undoing}
     return len(gone | refs) > MAX_REMOVED
 
 
@@ -202,7 +206,7 @@ def check_change(ref: Ref, before: Files, after: Files, actor: Actor) -> Scan:
         return NOTHING
     found = _scan(before, after, ref)
     if found.blocks and actor is not Actor.HUMAN:
-        raise Unsafe(str(ref), [str(one) for one in found.findings if one.severity is FindingSeverity.HIGH])
+        raise Unsafe(str(ref), [str(finding) for finding in found.findings if finding.severity is FindingSeverity.HIGH])
     return found
 
 
@@ -212,10 +216,10 @@ def check_arrival(files: Files, kind: Kind) -> Scan:
     return _scan({}, files, Ref(kind, "name"))
 
 
-MOST_KEPT = 1_000
+MOST_CACHED = 1_000
 """New contents whose findings a process keeps: `init` shows what it found, and imports after the answer."""
 
-_kept: dict[tuple[Kind, str], Scan] = {}
+_cached_scans: dict[tuple[Kind, str], Scan] = {}
 
 
 def _scan(before: Files, after: Files, ref: Ref) -> Scan:
@@ -225,20 +229,20 @@ def _scan(before: Files, after: Files, ref: Ref) -> Scan:
         return scan(file_bytes(before), file_bytes(after), ref.kind)
     # Equal files have an equal tree, whatever the resource is called.
     key = (ref.kind, make_manifest(after).tree)
-    if key not in _kept:
+    if key not in _cached_scans:
         # Emptied as a whole: no order of use is kept.
-        if len(_kept) >= MOST_KEPT:
-            _kept.clear()
-        _kept[key] = scan(None, file_bytes(after), ref.kind)
-    return _kept[key]
+        if len(_cached_scans) >= MOST_CACHED:
+            _cached_scans.clear()
+        _cached_scans[key] = scan(None, file_bytes(after), ref.kind)
+    return _cached_scans[key]
 
 
 def add_left_out(found: Scan, files: Files, left_out: Iterable[str]) -> Scan:
     """Return what a scan found, and which texts name files that belong to no version. left_out: their paths."""
     from evolvable_tools.scan import find_left_out  # late, as the scanner
 
-    named = find_left_out(file_bytes(files), left_out)
-    return replace(found, findings=order_findings([*found.findings, *named]))
+    left_out_findings = find_left_out(file_bytes(files), left_out)
+    return replace(found, findings=order_findings([*found.findings, *left_out_findings]))
 
 
 def file_bytes(files: Files) -> Mapping[str, bytes]:
@@ -248,10 +252,13 @@ def file_bytes(files: Files) -> Mapping[str, bytes]:
 
 def finding_messages(found: Scan, *, quoted: bool = False) -> list[str]:
     """Return a line for each finding that is more than shown. quoted: for an agent, with marked excerpts."""
-    told = [one for one in found.findings if one.severity is not FindingSeverity.LOW]
+    findings = [finding for finding in found.findings if finding.severity is not FindingSeverity.LOW]
     if quoted:
-        told = [replace(one, excerpt=quoted_excerpt(one.excerpt)) if one.excerpt else one for one in told]
-    return [f"scan: {one}" for one in told]
+        findings = [
+            replace(finding, excerpt=quoted_excerpt(finding.excerpt)) if finding.excerpt else finding
+            for finding in findings
+        ]
+    return [f"scan: {finding}" for finding in findings]
 
 
 def dump_scan(found: Scan) -> str | None:
@@ -264,12 +271,12 @@ def load_scan(text: str | None) -> Scan:
     if text is None:
         return NOTHING
     fields = json.loads(text)
-    findings = (Finding(**{**one, "severity": FindingSeverity(one["severity"])}) for one in fields["findings"])
-    added, removed = (tuple(Capability(**one) for one in fields["capabilities"][way]) for way in ("added", "removed"))
+    findings = (Finding(**{**row, "severity": FindingSeverity(row["severity"])}) for row in fields["findings"])
+    added, removed = (tuple(Capability(**row) for row in fields["capabilities"][way]) for way in ("added", "removed"))
     return Scan(tuple(findings), CapabilityDiff(added, removed))
 
 
-MAX_SAID = 3
+MAX_QUOTED = 3
 """Findings that the reason of a held content names."""
 
 
@@ -304,10 +311,12 @@ def is_dangerous(finding: Finding) -> bool:
 
 def _save_decision(found: Scan) -> HoldDecision | None:
     """Return why a save in a folder of the person's own is held, None if it is served at once."""
-    asked = [finding for finding in found.findings if finding.rule in STEALS or is_dangerous(finding)]
-    if not asked:
+    holding = [finding for finding in found.findings if finding.rule in STEALS or is_dangerous(finding)]
+    if not holding:
         return None
-    return HoldDecision(f"held: a file was saved in your folder, and the scan found: {_said(asked)}", dump_scan(found))
+    return HoldDecision(
+        f"held: a file was saved in your folder, and the scan found: {_quote_reasons(holding)}", dump_scan(found)
+    )
 
 
 class ContentGate:
@@ -326,29 +335,33 @@ class ContentGate:
             found = self._names.add_to(found, arrival.ref)
         if arrival.left_out and arrival.identity.principal is not Principal.AGENT:
             found = add_left_out(found, arrival.files, arrival.left_out)
-        asked = [finding for finding in found.findings if finding.severity is not FindingSeverity.LOW]
+        holding = [finding for finding in found.findings if finding.severity is not FindingSeverity.LOW]
         by_agent, why = arrival.identity.principal is Principal.AGENT, ""
-        followed = read_pull(arrival.identity) is not None
-        if not by_agent and not arrival.before and not followed:
+        is_followed_pull = read_pull(arrival.identity) is not None
+        if not by_agent and not arrival.before and not is_followed_pull:
             # A repository's new resource grants nothing before a person trusts it, whatever its head names.
-            asked = [finding for finding in asked if not finding.rule.startswith("front.")]
+            holding = [finding for finding in holding if not finding.rule.startswith("front.")]
         # A person vouched for this very content before; an agent's file waits all the same.
-        if not by_agent and self._is_known(arrival):
+        if not by_agent and self._is_vouched_for(arrival):
             return None
         if arrival.identity.principal is Principal.PERSON:
             # A secret is imported with a warning (`is_dangerous`).
-            asked = [finding for finding in asked if not finding.rule.startswith("secret.")]
+            holding = [finding for finding in holding if not finding.rule.startswith("secret.")]
             if arrival.identity.via != UNSEEN_FOLDER:  # a yes to a whole folder is none to what is dangerous in it
-                asked = list(filter(is_dangerous, asked))
-        if asked:
-            who = _BROUGHT_BY.get(arrival.identity.principal, "a repository brought it")
-            who = "a plugin brought it" if arrival.folder.is_plugins else who
-            why = f"{who}, and the scan found: {_said(asked)}"
+                holding = list(filter(is_dangerous, holding))
+        if holding:
+            bringer = _BROUGHT_BY.get(arrival.identity.principal, "a repository brought it")
+            bringer = "a plugin brought it" if arrival.folder.is_plugins else bringer
+            why = f"{bringer}, and the scan found: {_quote_reasons(holding)}"
         elif by_agent and arrival.ref.kind is Kind.MEMORY and not self._memories_are_auto:
             why = "an agent wrote the file, and memories wait for a person"
         elif by_agent and touches_frozen_section(arrival.before, arrival.files):
             why = "an agent wrote the file, and it changes a frozen section"
-        elif arrival.identity.principal is Principal.REPOSITORY and not followed and self._has_trusted_head(arrival):
+        elif (
+            arrival.identity.principal is Principal.REPOSITORY
+            and not is_followed_pull
+            and self._has_trusted_head(arrival)
+        ):
             why = "a repository brought a change of a resource that you trust"
         return HoldDecision(f"held: {why}", dump_scan(found)) if why else None
 
@@ -360,23 +373,27 @@ class ContentGate:
         head = arrival.head
         if head is None or head.ref != arrival.ref or head.version is None:
             return False
-        made = self._store.backend.authorship.list_authors([head.id]).get(head.id, [])
+        authors = self._store.backend.authorship.list_authors([head.id]).get(head.id, [])
         # A save on disk counts as the person's own.
         own = (Principal.PERSON, Principal.UNKNOWN)
-        if any(one.principal in own for one in made):
+        if any(author.principal in own for author in authors):
             return True
-        return any(one.tree == head.tree for one in self._store.backend.authorship.attestations_of([head.id]))
+        return any(
+            attestation.tree == head.tree for attestation in self._store.backend.authorship.attestations_of([head.id])
+        )
 
-    def _is_known(self, arrival: IncomingDirectory) -> bool:
+    def _is_vouched_for(self, arrival: IncomingDirectory) -> bool:
         """Return whether a person vouches for this very content already."""
         head = arrival.head
         if head is None or head.ref != arrival.ref:
             return False
         tree = make_manifest(arrival.files).tree
-        return any(one.tree == tree for one in self._store.backend.authorship.attestations_of([head.id]))
+        return any(
+            attestation.tree == tree for attestation in self._store.backend.authorship.attestations_of([head.id])
+        )
 
 
-def _said(findings: list[Finding]) -> str:
-    rules = dict.fromkeys(f"{finding.why} ({finding.path})" for finding in findings)
-    more = f", and {len(rules) - MAX_SAID} more" if len(rules) > MAX_SAID else ""
-    return json.dumps("; ".join(list(rules)[:MAX_SAID]) + more, ensure_ascii=False)[1:-1]
+def _quote_reasons(findings: list[Finding]) -> str:
+    reasons = dict.fromkeys(f"{finding.why} ({finding.path})" for finding in findings)
+    more = f", and {len(reasons) - MAX_QUOTED} more" if len(reasons) > MAX_QUOTED else ""
+    return json.dumps("; ".join(list(reasons)[:MAX_QUOTED]) + more, ensure_ascii=False)[1:-1]

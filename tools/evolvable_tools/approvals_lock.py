@@ -58,23 +58,23 @@ class ApprovalsLock:
             return False
         return True
 
-    def signed(self, vouched: Attestation) -> bool:
+    def has_signed(self, attestation: Attestation) -> bool:
         """Return whether the account's own key signed a decision to trust a content."""
-        return vouched.signature is not None and self.verify(vouched.statement, vouched.signature)
+        return attestation.signature is not None and self.verify(attestation.statement, attestation.signature)
 
     def signatures(self, backend: Storage) -> Signatures:
         """Return the signatures of a library under this key."""
         return backend.signatures(self.key, self.verify)
 
-    def vouched(self, backend: Storage, operations: Iterable[int]) -> set[int]:
+    def vouched_operations(self, backend: Storage, operations: Iterable[int]) -> set[int]:
         """Return those of these operations that count as a person's.
 
         See `Signatures.vouched`; of people who sign in, those that their own key signed.
         """
-        wanted = set(operations)
-        found = self.signatures(backend).vouched(wanted)
+        operation_ids = set(operations)
+        found = self.signatures(backend).valid_operations(operation_ids)
         for via, key in self.people.items():
-            found |= ApprovalsLock(key).signatures(backend).signed_by(via, wanted - found)
+            found |= ApprovalsLock(key).signatures(backend).signed_by(via, operation_ids - found)
         return found
 
 
@@ -86,12 +86,11 @@ def lost_locks(lock: ApprovalsLock | None, backend: Storage) -> list[str]:
 
 def lost_lock_message(lock: ApprovalsLock | None, keys: Sequence[str]) -> tuple[str, str]:
     """Return what is to be said of lost locks, and what to do."""
-    now = "the configuration names another key" if lock is not None else "the configuration names no lock now"
-    said = (
-        f"Approvals of this library were locked with key {keys[0][:16]}, and {now}: decisions need no passphrase of it."
-    )
+    state = "the configuration names another key" if lock is not None else "the configuration names no lock now"
+    locked = f"Approvals of this library were locked with key {keys[0][:16]}"
+    message = f"{locked}, and {state}: decisions need no passphrase of it."
     command = "lock" if lock is not None else "unlock"
-    return said, (
+    return message, (
         "If you did not end the lock, restore the folder of your configuration from a backup;"
         f" if you did, `evolvable care approvals {command}` ends this message."
     )
@@ -173,6 +172,6 @@ def unsigned_decisions(lock: ApprovalsLock | None, store: Store) -> list[int]:
     if lock is None:
         return []
     own = (Principal.PERSON, Principal.SCRIPT, None)
-    made = store.operations(10_000)
-    persons = [one.id for one in made if one.actor is Actor.HUMAN and one.principal in own]
-    return sorted(set(persons) - lock.vouched(store.backend, persons))
+    recent = store.operations(10_000)
+    persons = [operation.id for operation in recent if operation.actor is Actor.HUMAN and operation.principal in own]
+    return sorted(set(persons) - lock.vouched_operations(store.backend, persons))

@@ -44,19 +44,21 @@ def read_entries(library: Library) -> Iterator[AuditEntry]:
         after = page[-1].number
 
 
-def verify_log(library: Library, noted: str = "") -> AuditReport:
-    """Return what is wrong with the log of a library. noted: a head from before. Raise InvalidArgument."""
-    report = verify_entries(read_entries(library), noted)
+def verify_log(library: Library, noted_head: str = "") -> AuditReport:
+    """Return what is wrong with the log of a library. noted_head: a head from before. Raise InvalidArgument."""
+    report = verify_entries(read_entries(library), noted_head)
     for proposal, operation in library.store.backend.audit.unrecorded_approvals()[:MAX_PROBLEMS]:
         report.problems.append(f"operation {operation} approved proposal {proposal}, and no row says so")
     return report
 
 
-def verify_entries(entries: Iterable[AuditEntry], noted: str = "") -> AuditReport:
+def verify_entries(entries: Iterable[AuditEntry], noted_head: str = "") -> AuditReport:
     """Return what is wrong with a chain of entries. Pure. Raise InvalidArgument for a head that is none."""
-    match = _HEAD.fullmatch(noted) if noted else None
-    if noted and match is None:
-        raise InvalidArgument(f"{ascii(noted[:100])} is no head of the log.", "It is NUMBER:HASH, as --verify says it.")
+    match = _HEAD.fullmatch(noted_head) if noted_head else None
+    if noted_head and match is None:
+        raise InvalidArgument(
+            f"{ascii(noted_head[:100])} is no head of the log.", "It is NUMBER:HASH, as --verify says it."
+        )
     report, number, before, seen = AuditReport(), 0, "", False
     for entry in entries:
         number += 1
@@ -68,7 +70,7 @@ def verify_entries(entries: Iterable[AuditEntry], noted: str = "") -> AuditRepor
             _say(report, f"row {entry.number} does not follow the row before it")
         if entry.hash != entry.expected_hash:
             _say(report, f"row {entry.number} was changed")
-        before, seen = entry.hash, seen or (match is not None and noted == f"{entry.number}:{entry.hash}")
+        before, seen = entry.hash, seen or (match is not None and noted_head == f"{entry.number}:{entry.hash}")
         report.entries, report.head = report.entries + 1, f"{entry.number}:{entry.hash}"
     if match is not None and not seen:
         _say(report, f"the row {match[1]} that was noted is not there, or is another one now")
@@ -105,15 +107,15 @@ _FORMS: dict[str, type | tuple[type, ...]] = {"number": int, "operation": (int, 
 
 def read_export(source: Path) -> Iterator[AuditEntry]:
     """Yield the entries of an exported file. Raise InvalidArgument for what is none."""
-    names = [one.name for one in fields(AuditEntry)]
+    names = [column.name for column in fields(AuditEntry)]
     with open(source, encoding="utf-8", errors="replace", opener=regular_file) as file:
         for place, line in enumerate(file, 1):
             try:
-                said: Any = json.loads(line)
-                good = isinstance(said, dict) and sorted(said) == sorted(names)
-                good = good and all(isinstance(said[name], _FORMS.get(name, str)) for name in names)
+                row: Any = json.loads(line)
+                good = isinstance(row, dict) and sorted(row) == sorted(names)
+                good = good and all(isinstance(row[name], _FORMS.get(name, str)) for name in names)
             except (ValueError, RecursionError):
                 good = False
             if not good:
                 raise InvalidArgument(f"Line {place} of {source} is no row of an audit log.", "Export it again.")
-            yield AuditEntry(**said)
+            yield AuditEntry(**row)

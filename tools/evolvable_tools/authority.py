@@ -50,10 +50,10 @@ def field_author(library: JudgedLibrary, head: Head, version: int, value: Field)
     now = read(version)
     if base is not None and now is not None and now == read(base):
         return None
-    return _bringer(library, head, base or 0, version, lambda number: read(number) == now)
+    return _find_bringer(library, head, base or 0, version, lambda number: read(number) == now)
 
 
-def powers_out(library: JudgedLibrary, head: Head, version: int) -> HeldPowers | None:
+def find_powers_out(library: JudgedLibrary, head: Head, version: int) -> HeldPowers | None:
     """Return which powers that a version names are out of force, None for none.
 
     What a person saved on disk in a folder of theirs is in force: the program that acts on it reads the disk too.
@@ -62,7 +62,7 @@ def powers_out(library: JudgedLibrary, head: Head, version: int) -> HeldPowers |
     if base == version:
         return None
     now, before = _main(library, head, version), _main(library, head, base) if base else b""
-    out = dict[str, FileAuthor | None]()
+    out_of_force_authors = dict[str, FileAuthor | None]()
     for name in different_powers(now, before):
         value = power_values(now).get(name)
 
@@ -70,14 +70,14 @@ def powers_out(library: JudgedLibrary, head: Head, version: int) -> HeldPowers |
         def is_same(number: int, name: str = name, value: Any = value) -> bool:
             return bool(power_values(_main(library, head, number)).get(name) == value)
 
-        author = _bringer(library, head, base or 0, version, is_same)
+        author = _find_bringer(library, head, base or 0, version, is_same)
         if not is_yours(author):
-            out[name] = author
-    if not out:
+            out_of_force_authors[name] = author
+    if not out_of_force_authors:
         return None
-    fields = ", ".join(written_key(name, now, before) for name in out)
-    line = out_of_force(short_ref(head), fields, next(iter(out.values())))
-    return HeldPowers(frozenset(out), base or 0, before, line)
+    fields = ", ".join(written_key(name, now, before) for name in out_of_force_authors)
+    line = out_of_force(short_ref(head), fields, next(iter(out_of_force_authors.values())))
+    return HeldPowers(frozenset(out_of_force_authors), base or 0, before, line)
 
 
 def files_author(library: JudgedLibrary, head: Head, version: int) -> FileAuthor | None:
@@ -99,7 +99,7 @@ def files_author(library: JudgedLibrary, head: Head, version: int) -> FileAuthor
         def is_same(number: int, path: str = path, entry: Any = entry) -> bool:
             return bool(store.manifest(head, number).get(path) == entry)
 
-        author = _bringer(library, head, base or 0, version, is_same)
+        author = _find_bringer(library, head, base or 0, version, is_same)
         if not is_yours(author):
             return author
     return None
@@ -132,7 +132,7 @@ def _changed_by(author: FileAuthor | None) -> str:
     return words.get(author.kind, "changed on disk" if author.by == "file" else "changed, and no person approved it")
 
 
-def _bringer(
+def _find_bringer(
     library: JudgedLibrary, head: Head, base: int, version: int, is_same: Callable[[int], bool]
 ) -> FileAuthor | None:
     """Return who brought a value of a version: since the base, or before it if a person only took it back.

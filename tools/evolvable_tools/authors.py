@@ -63,7 +63,7 @@ class AgentChange:
 
     path: str
     part: FilePart
-    made: VersionAuthor
+    version_author: VersionAuthor
     by: str
 
 
@@ -89,19 +89,19 @@ class Authorship:
     pulled: str = ""
 
     @property
-    def marked(self) -> bool:
+    def is_marked(self) -> bool:
         """Whether its main file and its description reach an agent between marks."""
         return bool(self.main.why)
 
     @property
     def is_strangers(self) -> bool:
         """Whether its main file is a stranger's, which no person said yes to."""
-        return self.marked and self.main.kind in (AuthorKind.REPOSITORY, AuthorKind.IMPORT, AuthorKind.MEMBER)
+        return self.is_marked and self.main.kind in (AuthorKind.REPOSITORY, AuthorKind.IMPORT, AuthorKind.MEMBER)
 
     @property
     def why(self) -> str:
         """Why the text of one of its files reaches an agent between marks, '' for none."""
-        return next((one.why for one in (self.main, *self.files.values(), self.rest) if one.why), "")
+        return next((author.why for author in (self.main, *self.files.values(), self.rest) if author.why), "")
 
     def of(self, path: str) -> FileAuthor:
         """Return the author of a file."""
@@ -117,13 +117,13 @@ def authorships(
 ) -> dict[int, Authorship]:
     """Return the authorship of the newest version of each resource. reader: None for a session without changes."""
     found = library.store.backend.authorship.newest_authors(resources)
-    return _judged(library, found.values(), reader)
+    return _judge_authors(library, found.values(), reader)
 
 
 def version_authorship(library: JudgedLibrary, head: Head, number: int, reader: Caller | None = None) -> Authorship:
     """Return the authorship of a version of a resource."""
     found = library.store.backend.authorship.version_authors(head.id, number)
-    return _judged(library, [found], reader)[head.id] if found is not None else NOBODYS
+    return _judge_authors(library, [found], reader)[head.id] if found is not None else NOBODYS
 
 
 def version_base(library: JudgedLibrary, head: Head, number: int) -> int | None:
@@ -133,7 +133,7 @@ def version_base(library: JudgedLibrary, head: Head, number: int) -> int | None:
         return None
     trees = {decision.tree for decision in vouchers(library, [head.id])}
     if library.lock is not None:
-        found = _Judge(library, None).signed(found)
+        found = _Judge(library, None).discount_unsigned(found)
     if found.is_decided(trees):
         return number
     base = found.standing_base(trees)
@@ -146,38 +146,48 @@ def version_maker(library: JudgedLibrary, head: Head, number: int) -> FileAuthor
     if found is None:
         return None
     judge = _Judge(library, None)
-    return judge.maker(judge.signed(found) if library.lock is not None else found)
+    return judge.maker(judge.discount_unsigned(found) if library.lock is not None else found)
 
 
 _YOURS = Authorship(AuthorKind.YOU, stands=True)
 _YOURS_APPROVED = replace(_YOURS, approved=True)
 
 
-def _judged(library: JudgedLibrary, found: Iterable[VersionAuthors], reader: Caller | None) -> dict[int, Authorship]:
+def _judge_authors(
+    library: JudgedLibrary, found: Iterable[VersionAuthors], reader: Caller | None
+) -> dict[int, Authorship]:
     judged, doubtful = dict[int, Authorship](), list[VersionAuthors]()
     subject = subject_of(reader.via) if reader is not None else ""
-    for one in found:
+    for version_authors in found:
         # Most versions: the person of this account made them, so no decision on them has to be read.
-        plain = one.provenance.base == one.made.version and one.made.is_person and library.lock is None
-        if plain and subject_of(one.made.via) == subject:
-            judged[one.resource] = _YOURS_APPROVED if one.made.proposed else _YOURS
+        plain = (
+            version_authors.provenance.base == version_authors.maker.version
+            and version_authors.maker.is_person
+            and library.lock is None
+        )
+        if plain and subject_of(version_authors.maker.via) == subject:
+            judged[version_authors.resource] = _YOURS_APPROVED if version_authors.maker.proposed else _YOURS
         else:
-            doubtful.append(one)
+            doubtful.append(version_authors)
     if not doubtful:
         return judged
     trees: dict[int, set[str]] = {}
-    for decision in vouchers(library, [one.resource for one in doubtful]):
+    for decision in vouchers(library, [version_authors.resource for version_authors in doubtful]):
         trees.setdefault(decision.resource, set()).add(decision.tree)
     judge = _Judge(library, reader)
-    for one in doubtful:
-        judged[one.resource] = judge.authorship(one, trees.get(one.resource, set()))
+    for version_authors in doubtful:
+        judged[version_authors.resource] = judge.authorship(version_authors, trees.get(version_authors.resource, set()))
     return judged
 
 
 def vouchers(library: JudgedLibrary, resources: Iterable[int]) -> list[Attestation]:
     """Return the decisions of a person to trust contents; where approvals are locked, the signed ones."""
     found = library.store.backend.authorship.attestations_of(resources)
-    return found if library.lock is None else [one for one in found if library.lock.signed(one)]
+    return (
+        found
+        if library.lock is None
+        else [attestation for attestation in found if library.lock.has_signed(attestation)]
+    )
 
 
 class _Judge:
@@ -189,14 +199,14 @@ class _Judge:
 
     def authorship(self, found: VersionAuthors, trees: set[str]) -> Authorship:
         if self._library.lock is not None:
-            found = self.signed(found)
+            found = self.discount_unsigned(found)
         if found.is_decided(trees):
-            made = self._file_author(found.made)
-            author = FileAuthor(made.kind if made.why and found.made.is_stranger else AuthorKind.YOU)
+            maker = self._file_author(found.maker)
+            author = FileAuthor(maker.kind if maker.why and found.maker.is_stranger else AuthorKind.YOU)
             return Authorship(author.kind, main=author, rest=author, stands=True, approved=True)
-        beneath = self._beneath(found, trees)
-        rest = self._worst(found, "", trees, beneath)
-        files = {path: self._worst(found, path, trees, beneath) for path in found.provenance.files}
+        base_author = self._base_author(found, trees)
+        rest = self._furthest_author(found, "", trees, base_author)
+        files = {path: self._furthest_author(found, path, trees, base_author) for path in found.provenance.files}
         main = main_file(Kind(found.kind), found.name)
         name = next((path for path in files if path.casefold() == main.casefold()), main)
         worst = max((*files.values(), rest), key=_distance)
@@ -205,58 +215,70 @@ class _Judge:
         stands = not files and found.standing_base(trees) is not None
         approved = stands and found.base is not None and (found.base.proposed or not found.base.is_person)
         main_author = files.get(name, rest)
-        pulled = self._pulled(found)
+        pulled = self._pull_commit(found)
         return Authorship(worst.kind, worst.by, main_author, files, rest, changes, is_new, stands, approved, pulled)
 
-    def _pulled(self, found: VersionAuthors) -> str:
+    def _pull_commit(self, found: VersionAuthors) -> str:
         """Return the commit of the newest pull that the provenance names and that the person follows."""
-        made = sorted(found.others.items(), reverse=True)
+        authors = sorted(found.others.items(), reverse=True)
         # What was there at the base is the person's own, no matter who brought it.
-        pulls = (one.pull for number, one in made if number != found.provenance.base and self._is_followed(one))
+        pulls = (
+            author.pull for number, author in authors if number != found.provenance.base and self._is_followed(author)
+        )
         return next((clean_name(pull.commit) for pull in pulls if pull is not None), "")
 
-    def _is_followed(self, one: VersionAuthor) -> bool:
+    def _is_followed(self, author: VersionAuthor) -> bool:
         """Return whether a pull that the person follows brought a version. Under a lock nothing is followed."""
-        if self._library.lock is not None or one.principal is not Principal.REPOSITORY:
+        if self._library.lock is not None or author.principal is not Principal.REPOSITORY:
             return False
-        return is_followed(one, self._library.store.backend.trusted_folders())
+        return is_followed(author, self._library.store.backend.trusted_folders())
 
     def maker(self, found: VersionAuthors) -> FileAuthor:
-        return self._file_author(found.made)
+        return self._file_author(found.maker)
 
-    def _beneath(self, found: VersionAuthors, trees: set[str]) -> FileAuthor:
+    def _base_author(self, found: VersionAuthors, trees: set[str]) -> FileAuthor:
         """Return the author of the files that nobody changed since the base."""
         base = found.standing_base(trees)
         author = self._file_author(base) if base is not None else FileAuthor(AuthorKind.YOU)
         return FileAuthor(AuthorKind.YOU) if author.kind is AuthorKind.AGENT else replace(author, why="")
 
-    def signed(self, found: VersionAuthors) -> VersionAuthors:
+    def discount_unsigned(self, found: VersionAuthors) -> VersionAuthors:
         """Return the authors of a version if only signed decisions count; unsigned ones count as an agent's."""
         lock, backend = self._library.lock, self._library.store.backend
         assert lock is not None
-        signed = lock.vouched(backend, {one.operation for one in found.others.values() if one.is_person})
+        signed = lock.vouched_operations(
+            backend, {author.operation for author in found.others.values() if author.is_person}
+        )
         base = found.base
         # The base itself is unsigned: the newest one that is signed takes its place.
         if base is not None and base.is_person and base.operation not in signed:
             again = backend.authorship.version_authors(
-                found.resource, found.made.version, lambda one: one.operation in lock.vouched(backend, [one.operation])
+                found.resource,
+                found.maker.version,
+                lambda author: author.operation in lock.vouched_operations(backend, [author.operation]),
             )
             found = again or found
-            signed = lock.vouched(backend, {one.operation for one in found.others.values() if one.is_person})
-        others = {number: self._unless_signed(one, signed) for number, one in found.others.items()}
-        return replace(found, made=self._unless_signed(found.made, signed), others=others)
+            signed = lock.vouched_operations(
+                backend, {author.operation for author in found.others.values() if author.is_person}
+            )
+        others = {number: self._discount_author(author, signed) for number, author in found.others.items()}
+        return replace(found, maker=self._discount_author(found.maker, signed), others=others)
 
-    def _unless_signed(self, one: VersionAuthor, signed: set[int]) -> VersionAuthor:
-        unsigned = one.principal is Principal.UNKNOWN or (one.is_person and one.operation not in signed)
-        return replace(one, principal=Principal.AGENT, actor=Actor.AGENT, via="file") if unsigned else one
+    def _discount_author(self, author: VersionAuthor, signed: set[int]) -> VersionAuthor:
+        unsigned = author.principal is Principal.UNKNOWN or (author.is_person and author.operation not in signed)
+        return replace(author, principal=Principal.AGENT, actor=Actor.AGENT, via="file") if unsigned else author
 
-    def _worst(self, found: VersionAuthors, path: str, trees: set[str], beneath: FileAuthor) -> FileAuthor:
+    def _furthest_author(
+        self, found: VersionAuthors, path: str, trees: set[str], base_author: FileAuthor
+    ) -> FileAuthor:
         """Return the author of a file: of several the one furthest from the reader. path: '' for the other files."""
         authors = found.authors_of(path, trees)
-        judged = [self._file_author(author, new=self._new_by(author, found, path)) for author in authors]
-        return max(judged, key=_distance, default=beneath)
+        judged = [
+            self._file_author(author, new=self._is_new_by_other_session(author, found, path)) for author in authors
+        ]
+        return max(judged, key=_distance, default=base_author)
 
-    def _new_by(self, author: VersionAuthor, found: VersionAuthors, path: str) -> bool:
+    def _is_new_by_other_session(self, author: VersionAuthor, found: VersionAuthors, path: str) -> bool:
         """Return whether a file is an agent's own, which no person looked at and which another session made."""
         return author.is_agent and not self._is_own(author) and self._is_new(found, path)
 
@@ -274,13 +296,17 @@ class _Judge:
         """Return whether the session of the reader made a version."""
         return self._reader is not None and self._library.is_own(self._reader, author.operation, author.session)
 
-    def _file_author(self, one: VersionAuthor, *, new: bool = False) -> FileAuthor:
-        kind, by = author_kind(one.principal, one.via, one.actor, self._subject)
+    def _file_author(self, version_author: VersionAuthor, *, new: bool = False) -> FileAuthor:
+        kind, by = author_kind(version_author.principal, version_author.via, version_author.actor, self._subject)
         # Whose text is marked: a stranger's until a person follows or trusts it, an agent's while it is new (or
         # always, under a lock), and that of another member's agent.
-        marked = kind in (AuthorKind.REPOSITORY, AuthorKind.IMPORT) and by != BY_PROGRAM and not self._is_followed(one)
+        marked = (
+            kind in (AuthorKind.REPOSITORY, AuthorKind.IMPORT)
+            and by != BY_PROGRAM
+            and not self._is_followed(version_author)
+        )
         marked = marked or (kind is AuthorKind.AGENT and (new or self._library.marks_agents))
-        marked = marked or (kind is AuthorKind.MEMBER and one.principal is Principal.AGENT)
+        marked = marked or (kind is AuthorKind.MEMBER and version_author.principal is Principal.AGENT)
         return FileAuthor(kind, by, _WHY[kind] if marked else "")
 
     def _changes(self, found: VersionAuthors, files: Mapping[str, FileAuthor]) -> list[AgentChange]:
@@ -289,10 +315,14 @@ class _Judge:
             if author.why and author.kind is not AuthorKind.AGENT:
                 continue
             for part in found.provenance.files[path]:
-                made = found.others.get(part.version)
-                if made is not None and part.is_there and self._file_author(made).kind is AuthorKind.AGENT:
-                    changes.append(AgentChange(path, part, made, self._file_author(made).by))
-        return sorted(changes, key=lambda one: -one.part.version)
+                version_author = found.others.get(part.version)
+                if (
+                    version_author is not None
+                    and part.is_there
+                    and self._file_author(version_author).kind is AuthorKind.AGENT
+                ):
+                    changes.append(AgentChange(path, part, version_author, self._file_author(version_author).by))
+        return sorted(changes, key=lambda change: -change.part.version)
 
 
 def _distance(author: FileAuthor) -> tuple[bool, int]:
@@ -322,11 +352,11 @@ def author_kind(principal: Principal, via: str, actor: Actor, subject: str = "")
     return (AuthorKind.AGENT if own else AuthorKind.MEMBER), by
 
 
-def operation_author(made: Operation, reader: Caller | None = None) -> tuple[AuthorKind, str]:
+def operation_author(operation: Operation, reader: Caller | None = None) -> tuple[AuthorKind, str]:
     """Return the author of an operation for a reader, and by what name."""
-    principal = made.principal or implied_principal(made.actor)
+    principal = operation.principal or implied_principal(operation.actor)
     subject = subject_of(reader.via) if reader is not None else ""
-    return author_kind(principal, made.intent.via, made.actor, subject)
+    return author_kind(principal, operation.intent.via, operation.actor, subject)
 
 
 def author_words(kind: str, by: str) -> str:
@@ -360,32 +390,33 @@ MAX_LINE = 200
 _MAX_RANGES = 3
 
 
-def provenance_line(ref: str, whose: Authorship, now: str) -> str:
+def provenance_line(ref: str, authorship: Authorship, now: str) -> str:
     """Return the line that says what the reader's agent changed and how to take it back, '' for nothing.
 
     Of what a pull brought to a folder whose pulls the person follows it names the commit. ref: with the version. now:
     the time, as the store has it.
     """
-    pulled = f"last pull, commit {whose.pulled}" if whose.pulled else ""
-    if not whose.changes:
+    pulled = f"last pull, commit {authorship.pulled}" if authorship.pulled else ""
+    if not authorship.changes:
         line = f"{ref}: {pulled}" if pulled else ""
         # Parts are left out from the least important until the line fits: an agent pays for each byte.
         return line if len(line.encode()) <= MAX_LINE else pulled
-    newest = whose.changes[0]
-    who = f"your agent ({newest.by})" if newest.by else "your agent"
-    count = len({change.part.version for change in whose.changes})
+    newest = authorship.changes[0]
+    agent_words = f"your agent ({newest.by})" if newest.by else "your agent"
+    count = len({change.part.version for change in authorship.changes})
     more = f"; {count} changes in all" if count > 1 else ""
-    after = f", {age_of(newest.made.at, now)}, not yet looked at{more}; take back: undo {newest.made.operation}"
-    what = _what(newest)
-    line = f"{ref}: {who} {what}{after}"
+    age, operation = age_of(newest.version_author.at, now), newest.version_author.operation
+    after = f", {age}, not yet looked at{more}; take back: undo {operation}"
+    what = _describe_part(newest)
+    line = f"{ref}: {agent_words} {what}{after}"
     if pulled and len(f"{line}; {pulled}".encode()) <= MAX_LINE:
         return f"{line}; {pulled}"
     if len(line.encode()) > MAX_LINE:
-        line = f"{ref}: {who} changed it{after}"
+        line = f"{ref}: {agent_words} changed it{after}"
     return line if len(line.encode()) <= MAX_LINE else f"your agent changed it{after}"
 
 
-def _what(change: AgentChange) -> str:
+def _describe_part(change: AgentChange) -> str:
     path, part = change.path, change.part
     place = "" if "/" not in path and path.endswith(".md") else f" of {path}"
     if part.lines is None:
@@ -425,10 +456,10 @@ def age_of(at: str, now: str) -> str:
     return "just now"
 
 
-def reason_notice(made: Operation) -> str:
+def reason_notice(operation: Operation) -> str:
     """Return what a mark says of the reason and the evidence of an operation, '' for a person's.
 
     The content of a version may be a person's while its reason is an agent's, as after an agent's restore.
     """
-    kind, by = operation_author(made)
+    kind, by = operation_author(operation)
     return "" if kind is AuthorKind.YOU or by == BY_PROGRAM else _WHY[kind]

@@ -30,14 +30,14 @@ class SkillLocator:
         self._bindings = {folder.path: library.working_copies.bindings.of_folder(folder) for folder in folders}
         self._cwd, self._home = cwd or "", home
         self._own = [folder.path for folder in folders if folder.scope == USER_SCOPE]
-        self._named = _seen_by_claude(folders, self._cwd)
+        self._client_folders = _claude_folders(folders, self._cwd)
         self._folders_at: dict[str, str] = {}
 
     def by_name(self, name: str) -> Binding | None:
         """Return what Claude Code's skill of this name is; None for a plugin's (with a colon) or another's."""
         if ":" in name:
             return None
-        for folder in self._named:
+        for folder in self._client_folders:
             if (binding := self._bindings[folder.path].get(name)) is not None:
                 return binding
             # A link in the person's own folder to a skill of another; a name in a transcript may be any text.
@@ -102,9 +102,9 @@ class AgentLocator:
         None where no agent of this name has that text: a file of the same name in a repository is another agent.
         prompt: without secrets.
         """
-        for head in self._named.get(name, ()):
+        for head in self._heads_by_name.get(name, ()):
             # The newest first: a subagent mostly runs the version of the present.
-            for version in range(head.latest, max(0, head.latest - _TRIED), -1):
+            for version in range(head.latest, max(0, head.latest - _VERSIONS_TRIED), -1):
                 if self._is_text_of(head, version, prompt):
                     return head.id, version
         return None
@@ -115,7 +115,7 @@ class AgentLocator:
         None for one that the library does not have, and where a folder of the project that the library does not follow
         may have one of this name.
         """
-        found = self._named.get(name, ())
+        found = self._heads_by_name.get(name, ())
         # A name with a colon is of a plugin.
         if not found or ":" in name or not self._cwd or not os.path.isdir(self._cwd):
             return None
@@ -126,16 +126,16 @@ class AgentLocator:
         return None if any(_may_have_agent(place, name) for place in places if place not in followed) else found[0]
 
     @cached_property
-    def _named(self) -> dict[str, list[Head]]:
+    def _heads_by_name(self) -> dict[str, list[Head]]:
         """By name in the head of the file: the agents of the project before the user's."""
-        named: dict[str, list[Head]] = {}
-        for folder in _seen_by_claude(self._folders, self._cwd, "agents"):
+        heads_by_name: dict[str, list[Head]] = {}
+        for folder in _claude_folders(self._folders, self._cwd, "agents"):
             bindings = self._library.working_copies.bindings.of_folder(folder)
             heads = self._library.store.backend.heads_by_id([binding.resource for binding in bindings.values()])
             for head in heads.values():
                 if head.version is not None:
-                    named.setdefault(summarize(self._document(head, head.latest)).name, []).append(head)
-        return named
+                    heads_by_name.setdefault(summarize(self._document(head, head.latest)).name, []).append(head)
+        return heads_by_name
 
     def _document(self, head: Head, version: int) -> Document:
         try:
@@ -148,13 +148,13 @@ class AgentLocator:
 
     def _is_text_of(self, head: Head, version: int, prompt: str) -> bool:
         document = self._document(head, version)
-        text, given = self._library.redacted(document.body).strip(), prompt.strip()
+        text, prompt_text = self._library.redact(document.body).strip(), prompt.strip()
         if not text or "memory" not in document.fields:
-            return bool(text) and given == text
-        return given == text or given.startswith(f"{text}{MEMORY_HEADING}")
+            return bool(text) and prompt_text == text
+        return prompt_text == text or prompt_text.startswith(f"{text}{MEMORY_HEADING}")
 
 
-_TRIED = 20  # versions of an agent that a prompt is compared with
+_VERSIONS_TRIED = 20  # versions of an agent that a prompt is compared with
 
 
 def _may_have_agent(place: Path, name: str) -> bool:
@@ -179,11 +179,15 @@ def _may_be_named(file: Path, name: str) -> bool:
         return True
     document = parse_document(data)
     # Another parser may read such a head in another way, and find the name.
-    odd = [one for one in document.defects if one.severity is not Severity.WARNING and one is not NO_FRONTMATTER]
+    odd = [
+        defect
+        for defect in document.defects
+        if defect.severity is not Severity.WARNING and defect is not NO_FRONTMATTER
+    ]
     return bool(odd) or name.encode() in data or summarize(document).name == name
 
 
-def _seen_by_claude(folders: list[WatchedFolder], cwd: str, last: str = "skills") -> list[WatchedFolder]:
+def _claude_folders(folders: list[WatchedFolder], cwd: str, last: str = "skills") -> list[WatchedFolder]:
     """Return the folders whose skills, or agents, Claude Code knows by name: those of the project before the user's."""
     native = [folder for folder in folders if folder.path.parts[-2:] == (".claude", last)]
     here = Path(os.path.realpath(cwd)) if cwd else None

@@ -57,7 +57,7 @@ def parse_delegate(terms: Delegate | None) -> NamedDelegate | None:
         return None
     # A ref that is named twice counts once; the first one is the preferred agent.
     first, *others = dict.fromkeys(agents)
-    return NamedDelegate(first, terms, tuple(others)) if all(one.kind is Kind.AGENT for one in agents) else None
+    return NamedDelegate(first, terms, tuple(others)) if all(agent.kind is Kind.AGENT for agent in agents) else None
 
 
 def delegate_of(library: JudgedLibrary, head: Head, version: int) -> NamedDelegate | None:
@@ -97,24 +97,24 @@ def agent_to_start(library: JudgedLibrary, skill: Head, scopes: Sequence[str], f
     starts it every time and without the conversation, so a delegate for long tasks, or one that needs the earlier
     messages, is not started this way, nor is one of several. folder: of the skills.
     """
-    named = delegate_of(library, skill, skill.latest)
-    if named is None or named.others or named.terms.when != "always" or named.terms.input != "task":
+    delegate = delegate_of(library, skill, skill.latest)
+    if delegate is None or delegate.others or delegate.terms.when != "always" or delegate.terms.input != "task":
         return ""
-    agent, why = visible_agent(library, scopes, named.agent)
+    agent, why = visible_agent(library, scopes, delegate.agent)
     if agent is None or why or not delegate_in_force(library, skill, skill.latest):
         return ""
-    document = main_document(library, agent, named.agent.version or agent.latest)
+    document = main_document(library, agent, delegate.agent.version or agent.latest)
     name = summarize(document).name if document is not None else ""
     if not PLAIN_NAME.fullmatch(name) or version_authorship(library, agent, agent.latest).main.why:
         return ""
-    lying = _versions_beside(library, agent, folder)
-    return name if lying and named.agent.version in (None, *lying) else ""
+    versions = _versions_beside(library, agent, folder)
+    return name if versions and delegate.agent.version in (None, *versions) else ""
 
 
 def agent_of_copy(library: JudgedLibrary, binding: Binding) -> str:
     """Return the agent that Claude Code's Skill tool starts for the copy of a skill that lies there, '' for none."""
     folders = library.store.backend.bindings.folders()
-    folder = next((one for one in folders if one.id == binding.folder), None)
+    folder = next((candidate for candidate in folders if candidate.id == binding.folder), None)
     try:
         return forked_agent(read_regular(folder.path / binding.directory / "SKILL.md", MAX_FILE)) if folder else ""
     except OSError:
@@ -124,9 +124,18 @@ def agent_of_copy(library: JudgedLibrary, binding: Binding) -> str:
 def _versions_beside(library: JudgedLibrary, agent: Head, folder: Path) -> set[int]:
     """Return the versions of an agent that lie in the folder of agents beside a folder of skills."""
     bindings, beside = library.store.backend.bindings, folder.parent / "agents"
-    there = [one for one in bindings.folders() if one.kind is Kind.AGENT and one.path == beside]
-    bound = (one for place in there for one in bindings.of_folder(place).values() if one.resource == agent.id)
-    return {one.version for one in bound if one.version is not None}
+    agent_folders = [
+        watched_folder
+        for watched_folder in bindings.folders()
+        if watched_folder.kind is Kind.AGENT and watched_folder.path == beside
+    ]
+    agent_bindings = (
+        binding
+        for place in agent_folders
+        for binding in bindings.of_folder(place).values()
+        if binding.resource == agent.id
+    )
+    return {binding.version for binding in agent_bindings if binding.version is not None}
 
 
 def visible_agent(library: JudgedLibrary, scopes: Sequence[str], ref: Ref) -> tuple[Head | None, str]:

@@ -17,7 +17,7 @@ from evolvable_store import (
     parse_document,
     summarize,
 )
-from evolvable_store.errors import EvolvableError, InvalidRef, quoted
+from evolvable_store.errors import EvolvableError, InvalidRef, quote_text
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, check_name, main_file
 from evolvable_tools.authority import in_force, out_of_force, short_ref
 from evolvable_tools.authors import authorships, version_authorship
@@ -76,23 +76,23 @@ class Delegation:
         return f"{self.agent.ref}@{self.version}"
 
     @property
-    def shown(self) -> str:
+    def marked_text(self) -> str:
         """Its text for an agent: between marks where nobody whom the user trusts answers for it."""
         return enclose(self.text, f"AGENT.md of {self.ref}", self.notice) if self.notice else self.text
 
 
 def delegate_status(
-    library: Library, scopes: Sequence[str], named: NamedDelegate, skill: Head, version: int, task_type: str = ""
+    library: Library, scopes: Sequence[str], delegate: NamedDelegate, skill: Head, version: int, task_type: str = ""
 ) -> DelegateStatus:
     """Return which agent a version of a skill names, for a caller that sees these scopes.
 
     task_type: of the work, by which one of several agents is chosen; '' where it is not known.
     """
-    named = choose_delegate(library, scopes, named, skill, task_type)
-    agent, why = visible_agent(library, scopes, named.agent)
+    delegate = choose_delegate(library, scopes, delegate, skill, task_type)
+    agent, why = visible_agent(library, scopes, delegate.agent)
     if agent is None:
-        return DelegateStatus(str(named.agent), None, available=False, why=why)
-    number = named.agent.version or agent.latest
+        return DelegateStatus(str(delegate.agent), None, available=False, why=why)
+    number = delegate.agent.version or agent.latest
     if (author := delegate_author(library, skill, version)) is not None:
         why = out_of_force(short_ref(skill), "delegate", author)
     return DelegateStatus(str(agent.ref), number, available=not why, why=why)
@@ -105,12 +105,12 @@ def find_delegation(
 
     task_type: as for `delegate_status`.
     """
-    named = delegate_of(library, head, version)
-    named = choose_delegate(library, caller.scopes, named, head, task_type) if named is not None else None
-    agent, why = visible_agent(library, caller.scopes, named.agent) if named is not None else (None, "")
-    if named is None or agent is None or why or not delegate_in_force(library, head, version):
+    delegate = delegate_of(library, head, version)
+    delegate = choose_delegate(library, caller.scopes, delegate, head, task_type) if delegate is not None else None
+    agent, why = visible_agent(library, caller.scopes, delegate.agent) if delegate is not None else (None, "")
+    if delegate is None or agent is None or why or not delegate_in_force(library, head, version):
         return None
-    number = named.agent.version or agent.latest
+    number = delegate.agent.version or agent.latest
     document = main_document(library, agent, number)
     if document is None:
         return None
@@ -120,8 +120,8 @@ def find_delegation(
     started = None
     if caller.project and not notice and PLAIN_NAME.fullmatch(name):
         started = AgentLocator(library, caller.project).by_name(name)
-    there = started is not None and (started.id, started.latest) == (agent.id, number)
-    return Delegation(agent, number, document.body.strip(), named.terms, notice, name if there else "")
+    is_checked_out = started is not None and (started.id, started.latest) == (agent.id, number)
+    return Delegation(agent, number, document.body.strip(), delegate.terms, notice, name if is_checked_out else "")
 
 
 def delegate_warnings(library: Library, ref: Ref, files: Files) -> list[str]:
@@ -136,12 +136,12 @@ def delegate_warnings(library: Library, ref: Ref, files: Files) -> list[str]:
     terms = summarize(document).delegate
     if terms is None:
         return []
-    named = parse_delegate(terms)
-    if named is None:
-        return [f"its delegate {quoted(terms.agent)} names no agent: write it as agent:NAME"]
-    whys = {agent: visible_agent(library, library.scopes_from(scope), agent)[1] for agent in named.agents}
+    delegate = parse_delegate(terms)
+    if delegate is None:
+        return [f"its delegate {quote_text(terms.agent)} names no agent: write it as agent:NAME"]
+    whys = {agent: visible_agent(library, library.scopes_from(scope), agent)[1] for agent in delegate.agents}
     missing = [f"its delegate {agent} does nothing: {why}" for agent, why in whys.items() if why]
-    return [*missing, *_odd_words(document)]
+    return [*missing, *_unknown_words(document)]
 
 
 def missing_parts(library: Library) -> Iterator[tuple[Ref, list[str]]]:
@@ -164,7 +164,7 @@ def needed_by(library: Library, chosen: Iterable[Head]) -> tuple[list[Head], lis
     user trusts answers for are not followed, and no such agent is added.
     """
     found: dict[int, Head] = {}
-    said: list[str] = []
+    missing: list[str] = []
     waiting = list(chosen)
     while waiting:
         head = waiting.pop(0)
@@ -178,41 +178,45 @@ def needed_by(library: Library, chosen: Iterable[Head]) -> tuple[list[Head], lis
         for ref in _named_parts(head, document):
             part = living(library, ref, (head.scope,))
             if part is None:
-                said.append(f"{head.ref} names {ref}, which the scope {head.scope} does not have")
+                missing.append(f"{head.ref} names {ref}, which the scope {head.scope} does not have")
             elif not (part_author := authorships(library, [part.id])[part.id]).stands and part_author.kind != "you":
-                said.append(f"{head.ref} names {part.ref}, which nobody whom you trust answers for: it is not written")
+                missing.append(
+                    f"{head.ref} names {part.ref}, which nobody whom you trust answers for: it is not written"
+                )
             else:
                 waiting.append(part)
-    return list(found.values()), said
+    return list(found.values()), missing
 
 
 def _named_parts(head: Head, document: Document) -> list[Ref]:
     if head.kind is Kind.AGENT:
         return [Ref(Kind.SKILL, name) for name in agent_skills(document.fields)]
-    named = parse_delegate(summarize(document).delegate) if head.kind is Kind.SKILL else None
-    return [agent.at(None) for agent in named.agents] if named is not None else []
+    delegate = parse_delegate(summarize(document).delegate) if head.kind is Kind.SKILL else None
+    return [agent.at(None) for agent in delegate.agents] if delegate is not None else []
 
 
-def not_beside(library: Library) -> Iterator[tuple[Ref, list[str]]]:
+def find_missing_checkouts(library: Library) -> Iterator[tuple[Ref, list[str]]]:
     """Yield each skill in a folder of Claude Code whose delegate is in no folder of Claude Code's agents."""
     folders, bindings = library.working_copies.folders(), library.working_copies.bindings
-    held: dict[Kind, set[int]] = {Kind.SKILL: set(), Kind.AGENT: set()}
+    checked_out: dict[Kind, set[int]] = {Kind.SKILL: set(), Kind.AGENT: set()}
     for folder in folders:
-        if folder.kind in held and folder.path.parent.name == ".claude":
-            there = (one.resource for one in bindings.of_folder(folder).values() if one.version is not None)
-            held[folder.kind].update(there)
-    for head in library.store.backend.heads_by_id(held[Kind.SKILL]).values():
-        named = delegate_of(library, head, head.latest)
+        if folder.kind in checked_out and folder.path.parent.name == ".claude":
+            resources = (
+                binding.resource for binding in bindings.of_folder(folder).values() if binding.version is not None
+            )
+            checked_out[folder.kind].update(resources)
+    for head in library.store.backend.heads_by_id(checked_out[Kind.SKILL]).values():
+        delegate = delegate_of(library, head, head.latest)
         scopes = library.scopes_from(head.scope)
-        agents = [visible_agent(library, scopes, ref)[0] for ref in named.agents] if named is not None else []
-        said = [
+        agents = [visible_agent(library, scopes, ref)[0] for ref in delegate.agents] if delegate is not None else []
+        warnings = [
             f"its delegate {agent.ref} is not checked out for Claude Code:"
             " `evolvable folders checkout claude-code` does it"
             for agent in agents
-            if agent is not None and agent.id not in held[Kind.AGENT]
+            if agent is not None and agent.id not in checked_out[Kind.AGENT]
         ]
-        if said:
-            yield head.ref, said
+        if warnings:
+            yield head.ref, warnings
 
 
 def missing_skills(library: Library, scopes: Sequence[str], fields: Mapping[str, object]) -> list[str]:
@@ -224,8 +228,8 @@ def agent_skills(fields: Mapping[str, object]) -> list[str]:
     """Return the skills that an agent is started with, as its `skills` names them; those of plugins are left out."""
     value = fields.get("skills")
     texts: Iterable[object] = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else ()
-    named = [text.strip() for text in texts if isinstance(text, str)]
-    return [name for name in dict.fromkeys(named) if _is_name(name)][:MAX_SKILLS]
+    names = [text.strip() for text in texts if isinstance(text, str)]
+    return [name for name in dict.fromkeys(names) if _is_name(name)][:MAX_SKILLS]
 
 
 def _is_name(text: str) -> bool:
@@ -235,7 +239,7 @@ def _is_name(text: str) -> bool:
         return False
 
 
-def _odd_words(document: Document) -> list[str]:
+def _unknown_words(document: Document) -> list[str]:
     """Return what is said of a block whose words are none of the known ones."""
     metadata = document.fields.get("metadata")
     block = (metadata if isinstance(metadata, dict) else {}).get("delegate", document.fields.get("delegate"))
@@ -249,8 +253,8 @@ def _odd_words(document: Document) -> list[str]:
 def start_text(delegation: Delegation, skill: str) -> str:
     """Return how Claude Code is told to have a skill's work done by its agent. skill: its ref with the version."""
     terms, name = delegation.terms, delegation.subagent
-    given = "the task, the paths of the files that it needs"
-    given += ", what was said so far that bears on it" if terms.input == "history" else ""
+    inputs = "the task, the paths of the files that it needs"
+    inputs += ", what was said so far that bears on it" if terms.input == "history" else ""
     back = "a summary of what it did" if terms.returns == "summary" else "the paths of the files that it wrote"
     opening = (
         f"For a long task, run this in the sub-agent `{name}`"
@@ -259,11 +263,12 @@ def start_text(delegation: Delegation, skill: str) -> str:
     )
     return (
         f"{opening} by the Agent tool (subagent_type: {name}); do not carry it out yourself, unless you are that"
-        f' sub-agent. Give it: {given}, and the words "work by {skill}, which load_skill opens". Have it return {back}.'
+        f' sub-agent. Give it: {inputs}, and the words "work by {skill}, which load_skill opens".'
+        f" Have it return {back}."
     )
 
 
 def inline_text(delegation: Delegation) -> str:
     """Return how a client without sub-agents of ours is told to work as the agent itself."""
     opening = "For a long task, work as this agent" if delegation.terms.when == "long" else "Work as this agent"
-    return f"{opening} ({delegation.ref}):\n\n{delegation.shown}"
+    return f"{opening} ({delegation.ref}):\n\n{delegation.marked_text}"

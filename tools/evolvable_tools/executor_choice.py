@@ -36,28 +36,28 @@ class VerifiedWork:
 
 
 def choose_delegate(
-    library: Library, scopes: Sequence[str], named: NamedDelegate, skill: Head, task_type: str = ""
+    library: Library, scopes: Sequence[str], delegate: NamedDelegate, skill: Head, task_type: str = ""
 ) -> NamedDelegate:
     """Return the delegate with the agent that is given the work first, of those that these scopes see.
 
     As it is where a skill names one agent, or where none of several is seen. task_type: of the work, '' where it is not
     known.
     """
-    if not named.others:
-        return named
-    known: dict[Ref, int] = {}
+    if not delegate.others:
+        return delegate
+    agent_ids: dict[Ref, int] = {}
     # In the order in which the skill names them, which decides between equals.
-    for ref in (named.agent, *named.others):
+    for ref in (delegate.agent, *delegate.others):
         agent, why = visible_agent(library, scopes, ref)
         if agent is not None and not why:
-            known[ref] = agent.id
+            agent_ids[ref] = agent.id
     # No agent can be given the work; the status of the first one says why.
-    if not known:
-        return named
-    work = of_type(work_by_type(library, skill.id), task_type)
-    chosen = best_executor({ref: work.get(agent, VerifiedWork()) for ref, agent in known.items()})
-    rest = tuple(ref for ref in (named.agent, *named.others) if ref != chosen)
-    return replace(named, agent=chosen, others=rest)
+    if not agent_ids:
+        return delegate
+    work = work_at_type(work_by_type(library, skill.id), task_type)
+    chosen = best_executor({ref: work.get(agent, VerifiedWork()) for ref, agent in agent_ids.items()})
+    rest = tuple(ref for ref in (delegate.agent, *delegate.others) if ref != chosen)
+    return replace(delegate, agent=chosen, others=rest)
 
 
 def best_executor(work: Mapping[Ref, VerifiedWork]) -> Ref:
@@ -68,13 +68,13 @@ def best_executor(work: Mapping[Ref, VerifiedWork]) -> Ref:
     """
     order, differs = list(work), type_probability(work.values())
 
-    def bound(ref: Ref) -> float:
+    def upper_bound(ref: Ref) -> float:
         mine = work[ref]
         here = wilson_interval(mine.good, mine.n)[1]
         everywhere = wilson_interval(mine.good + mine.other_good, mine.n + mine.other_n)[1]
         return differs * here + (1 - differs) * everywhere
 
-    return max(order, key=lambda ref: (bound(ref), -order.index(ref)))
+    return max(order, key=lambda ref: (upper_bound(ref), -order.index(ref)))
 
 
 def type_probability(work: Iterable[VerifiedWork]) -> float:
@@ -84,9 +84,13 @@ def type_probability(work: Iterable[VerifiedWork]) -> float:
     elsewhere; before the ends every rate is equally probable.
     """
     factor = 0.0
-    for one in work:
-        apart = _log_evidence(one.good, one.n) + _log_evidence(one.other_good, one.other_n)
-        factor += apart - _log_evidence(one.good + one.other_good, one.n + one.other_n)
+    for executor_work in work:
+        apart = _log_evidence(executor_work.good, executor_work.n) + _log_evidence(
+            executor_work.other_good, executor_work.other_n
+        )
+        factor += apart - _log_evidence(
+            executor_work.good + executor_work.other_good, executor_work.n + executor_work.other_n
+        )
     return 1 / (1 + math.exp(-min(factor, MAX_LOG))) if factor > -MAX_LOG else 0.0
 
 
@@ -115,10 +119,13 @@ def verified_work(
     """Return what `work_by_type` does: of each connection and agent the last end. types: those of the sessions."""
     # A connection counts once for each agent, or one long session would outweigh all others.
     last: dict[tuple[str, int], tuple[str, float]] = {}
-    for one in executions:
-        used = any(use.resource == skill and use.used for use in one.uses)
-        if used and one.agent is not None and one.grade is Grade.VERIFIED and one.outcome in REWARDS:
-            last[one.link or one.session, one.agent] = (types.get(one.session, ""), REWARDS[one.outcome])
+    for execution in executions:
+        used = any(use.resource == skill and use.used for use in execution.uses)
+        if used and execution.agent is not None and execution.grade is Grade.VERIFIED and execution.outcome in REWARDS:
+            last[execution.link or execution.session, execution.agent] = (
+                types.get(execution.session, ""),
+                REWARDS[execution.outcome],
+            )
     found: dict[tuple[int, str], tuple[int, int]] = {}
     for (_, agent), (kind, reward) in last.items():
         good, n = found.get((agent, kind), (0, 0))
@@ -126,10 +133,10 @@ def verified_work(
     return found
 
 
-def of_type(work: Mapping[tuple[int, str], tuple[int, int]], task_type: str) -> dict[int, VerifiedWork]:
+def work_at_type(work: Mapping[tuple[int, str], tuple[int, int]], task_type: str) -> dict[int, VerifiedWork]:
     """Return by agent its work at a task type and at the others. Without a type all of it is of the type."""
-    wanted, found = plain_task_type(task_type), dict[int, VerifiedWork]()
+    wanted_type, found = plain_task_type(task_type), dict[int, VerifiedWork]()
     for (agent, kind), (good, n) in work.items():
         before = found.get(agent, VerifiedWork())
-        found[agent] = before.with_ends(good, n, here=not wanted or kind == wanted)
+        found[agent] = before.with_ends(good, n, here=not wanted_type or kind == wanted_type)
     return found

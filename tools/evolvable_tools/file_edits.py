@@ -54,14 +54,14 @@ def check_text(path: str, data: bytes, owner: object = "") -> str:
     text = decode_text(data)
     if text is None:
         # UTF-8 written into another encoding leaves a file that no program can read.
-        whose = f" of {owner}" if owner else ""
-        raise InvalidArgument(f"{path}{whose} is not text in UTF-8.", "Give the whole file instead.")
+        owner_words = f" of {owner}" if owner else ""
+        raise InvalidArgument(f"{path}{owner_words} is not text in UTF-8.", "Give the whole file instead.")
     return text
 
 
-def apply_files(files: dict[str, File], given: Mapping[str, str | bytes | None]) -> None:
+def apply_files(files: dict[str, File], contents: Mapping[str, str | bytes | None]) -> None:
     """Write whole files; None deletes one. Raises NoSuchFile, InvalidArgument, InvalidPath."""
-    for path, content in given.items():
+    for path, content in contents.items():
         check_path(path)
         if content is None:
             if files.pop(path, None) is None:
@@ -111,10 +111,10 @@ def edit_text(files: Mapping[str, bytes], edit: TextEdit, owner: object) -> byte
             f"The old text {found} in {edit.path} of {owner}.{ends}",
             "Give a piece of the head's text that is in the file exactly once; get_resource shows it.",
         )
-    return _replaced(data, old, new)
+    return _replace_once(data, old, new)
 
 
-def _replaced(data: bytes, old: bytes, new: bytes) -> bytes:
+def _replace_once(data: bytes, old: bytes, new: bytes) -> bytes:
     """Return the data with its one `old` replaced. Where the line of it ends with CRLF, those of `new` do too."""
     at = data.index(old)
     if old.startswith(b"\n") and data[:at].endswith(b"\r"):  # a CR alone would stay behind, or become two

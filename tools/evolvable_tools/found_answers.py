@@ -38,11 +38,11 @@ Answer = dict[str, Any]
 
 def found_answer(found: FoundSkills, *, detail: bool = False) -> Answer:
     """Return the answer of a search. detail: with every field of every match, in order."""
-    made = {Verdict.SURE: _sure, Verdict.CHOOSE: _choose, Verdict.NONE: _none}[found.verdict](found)
+    answer = {Verdict.SURE: _sure, Verdict.CHOOSE: _choose, Verdict.NONE: _none}[found.verdict](found)
     if not detail:
-        return made
+        return answer
     matches, stages = [_fields_of(match) for match in found.matches], [asdict(stage) for stage in found.stages]
-    return made | {"matches": matches, "stages": stages, "notice": found.notice, "fits": found.fits}
+    return answer | {"matches": matches, "stages": stages, "notice": found.notice, "fits": found.fits}
 
 
 _MATCH_FIELDS = (
@@ -71,15 +71,17 @@ def _sure(found: FoundSkills) -> Answer:
     begin, text, end = split_marks(first.description)
     # Reasons quote the description: of a marked one they are left out.
     why = "" if begin else cut_at_words(first.why.partition('; "')[0], _WHY)
-    named = first.delegate.ref if first.delegate is not None and first.delegate.available else ""
-    also = [match.ref for match in found.matches[1:]] + [one.ref for one in found.further]
+    delegate = first.delegate.ref if first.delegate is not None and first.delegate.available else ""
+    also = [match.ref for match in found.matches[1:]] + [choice.ref for choice in found.further]
 
     def answer(length: int, others: int) -> Answer:
         about = cut_at_words(text, length)
-        use = {"ref": first.ref} | given_fields(about=f"{begin}{about}{end}" if about else "", why=why, delegate=named)
+        use = {"ref": first.ref} | given_fields(
+            about=f"{begin}{about}{end}" if about else "", why=why, delegate=delegate
+        )
         notice = found.notice if begin and about else ""
-        made = _begin(found) | {"use": use | {"confidence": first.confidence}, "also": also[:others]}
-        return made | given_fields(notice=notice)
+        fields = _begin(found) | {"use": use | {"confidence": first.confidence}, "also": also[:others]}
+        return fields | given_fields(notice=notice)
 
     # A sure match may lose its whole text, but not its ref.
     lengths = (*_LENGTHS, *range(LEAST_ABOUT - 20, -1, -20))
@@ -101,26 +103,26 @@ def _choose(found: FoundSkills) -> Answer:
     rest: list[Match | FurtherChoice] = [*found.matches, *found.further]
     # Where a match fits, what does not match at all is named and no more.
     described = (found.matches if found.fitting else rest)[: min(CHOICES, found.most)]
-    texts = [split_marks(one.description) for one in described]
+    texts = [split_marks(choice.description) for choice in described]
     excerpts = Excerpts([text for _, text, _ in texts])
     # Kind and mark cost bytes in each name, and every choice is a skill.
-    names = [one.ref.removeprefix("skill:") for one in rest[len(described) :]][:MOST_NAMES]
+    names = [choice.ref.removeprefix("skill:") for choice in rest[len(described) :]][:MOST_NAMES]
     number = next((begin for begin, _, _ in texts if begin), "")
     end = next((end for _, _, end in texts if end), "")
     limit = CHOICE_BYTES if len(described) > FEW else FEW_BYTES
 
     def answer(length: int, later: int, count: int, some: int) -> Answer:
         own, theirs = list[Answer](), list[str]()
-        for at, one in enumerate(described[:count]):
+        for at, choice in enumerate(described[:count]):
             about = excerpts.excerpt(at, length if at < FEW else min(length, later))
             if texts[at][0]:
-                theirs.append(f"{one.ref}: {about}" if about else one.ref)
+                theirs.append(f"{choice.ref}: {about}" if about else choice.ref)
             else:
-                own.append({"ref": one.ref} | given_fields(about=about))
-        made = _begin(found) | {"note": NOTE, "choices": own} | given_fields(also=", ".join(names[:some]))
+                own.append({"ref": choice.ref} | given_fields(about=about))
+        fields = _begin(found) | {"note": NOTE, "choices": own} | given_fields(also=", ".join(names[:some]))
         if theirs:
-            made["others"] = {"notice": found.notice, "text": number + "\n".join(theirs) + end}
-        return made
+            fields["others"] = {"notice": found.notice, "text": number + "\n".join(theirs) + end}
+        return fields
 
     return _fitting(answer, len(described), len(names), limit)
 

@@ -35,7 +35,7 @@ from evolvable_store.storage import (
 from evolvable_store.workingcopy import Projects
 from evolvable_tools import redaction
 from evolvable_tools.approvals import ApprovalPolicy, ContentGate
-from evolvable_tools.authority import powers_out
+from evolvable_tools.authority import find_powers_out
 from evolvable_tools.caller import ApprovalLevel, Caller
 from evolvable_tools.delegates import agent_to_start
 from evolvable_tools.name_check import NameIndex
@@ -70,17 +70,17 @@ class TrialArms(Protocol):
 class LibraryOptions(TypedDict, total=False):
     """The options that a library is opened with.
 
-    means: what a search may use beside the index; by default words alone. redactor: makes the redactor of secrets, by
-    default the built-in one. policies: how proposals of a kind are treated; by default a person is asked. level: which
-    changes of an agent wait for a person, by default `guarded`. lock: the key that decisions are signed with, None
-    without a lock on approvals. trusted_folders: those that the person trusts now, by default every one; decisions on
-    other folders do not count. followed_folders: those for which the scan alone decides on a pull, by default none.
-    bulk: indexes many changes in another process; by default this process does. trials: decides on versions on trial,
-    by default none. marks_agents: whether changes of agents stand between marks until a person looks, by default if
-    approvals are locked.
+    dependencies: what a search may use beside the index; by default words alone. redactor: makes the redactor of
+    secrets, by default the built-in one. policies: how proposals of a kind are treated; by default a person is asked.
+    level: which changes of an agent wait for a person, by default `guarded`. lock: the key that decisions are signed
+    with, None without a lock on approvals. trusted_folders: those that the person trusts now, by default every one;
+    decisions on other folders do not count. followed_folders: those for which the scan alone decides on a pull, by
+    default none. bulk: indexes many changes in another process; by default this process does. trials: decides on
+    versions on trial, by default none. marks_agents: whether changes of agents stand between marks until a person
+    looks, by default if approvals are locked.
     """
 
-    means: SearchDependencies | None
+    dependencies: SearchDependencies | None
     redactor: "Callable[[], Redactor] | None"
     policies: Mapping[Kind, ApprovalPolicy] | None
     level: ApprovalLevel
@@ -99,7 +99,7 @@ class Library:
         self.store = store
         store.backend.trusted_folders = options.get("trusted_folders", every_folder)
         store.backend.followed_folders = options.get("followed_folders", frozenset)
-        self.means = options.get("means") or SearchDependencies()
+        self.dependencies = options.get("dependencies") or SearchDependencies()
         self.policies = options.get("policies") or {}
         self.lock = options.get("lock")
         self.level = options.get("level", ApprovalLevel.GUARDED)
@@ -107,13 +107,13 @@ class Library:
         self.marks_agents = self.lock is not None if marks_agents is None else marks_agents
         # Operations by connection and by session, and the clients that were served a stranger's text: of this process
         # alone.
-        self._made: dict[str, set[int]] = {}
-        self._tainted = set[str]()
+        self._operations_by_client: dict[str, set[int]] = {}
+        self._tainted_clients = set[str]()
         self._bulk = options.get("bulk")
         self.trials = options.get("trials")
         self._redactor = options.get("redactor") or built_in_redactor
-        self.shown = ImpressionLog(store.backend, store.home / UNWRITTEN)
-        self.served = ServedTexts()
+        self.impressions = ImpressionLog(store.backend, store.home / UNWRITTEN)
+        self.served_texts = ServedTexts()
         self.compare_later: Callable[[Caller, int], None] = self._leave_for_status
         """Leaves a resource with a new description to a later comparison; a server compares it itself instead."""
 
@@ -146,7 +146,7 @@ class Library:
 
     def powers(self, head: Head) -> HeldPowers | None:
         """Return which powers of the newest version are out of force, so that no folder is given them."""
-        return powers_out(self, head, head.latest)
+        return find_powers_out(self, head, head.latest)
 
     def started_agent(self, skill: Head, folder: Path) -> str:
         """Return the agent that the client of a folder of skills starts for the newest version of a skill."""
@@ -206,35 +206,35 @@ class Library:
     def note_session(self, caller: Caller) -> None:
         """Record that the server saw the caller's session; written a moment later."""
         if caller.session and caller.connection:
-            self.shown.note_session(caller.session, caller.connection, self.store.now())
+            self.impressions.note_session(caller.session, caller.connection, self.store.now())
 
     def _leave_for_status(self, _: Caller, resource: int) -> None:
         leave_for_status(self.store.home, [resource])
 
     def note_made(self, client: str, operation: int) -> None:
         """Record that a connection or a session made an operation: an agent reads its own new text without marks."""
-        self._made.setdefault(client, set()).add(operation)
+        self._operations_by_client.setdefault(client, set()).add(operation)
 
     def note_stranger(self, caller: Caller) -> None:
         """Record that the caller's session and connection were served the text of a stranger."""
-        self._tainted.update(filter(None, (caller.session, caller.connection)))
+        self._tainted_clients.update(filter(None, (caller.session, caller.connection)))
 
     def is_tainted(self, caller: Caller) -> bool:
         """Return whether this process served a stranger's text to the caller's session or connection."""
-        return not self._tainted.isdisjoint({caller.session, caller.connection})
+        return not self._tainted_clients.isdisjoint({caller.session, caller.connection})
 
     def is_own(self, caller: Caller, operation: int, session: str | None) -> bool:
         """Return whether the caller's session or connection made an operation. session: that the operation names."""
         if session is not None and session == caller.session:
             return True
         clients = (caller.connection, caller.session)
-        return any(operation in self._made.get(client, ()) for client in clients if client is not None)
+        return any(operation in self._operations_by_client.get(client, ()) for client in clients if client is not None)
 
     def redactor(self) -> "Redactor":
         """Return the redactor of secrets."""
         return self._redactor()
 
-    def redacted(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Return a text without secrets; texts of callers are stored and sent only in this form."""
         return self._redactor().redact(text)[0] if text else text
 
@@ -246,21 +246,23 @@ class Library:
         # A signature costs the person a passphrase, so only decisions are signed.
         intent |= {"identity": caller.identity, "signer": caller.signer if sign and self.lock else None}
         intent["address"] = caller.address
-        made = self.store.transaction(caller.actor, reason, session=caller.session, **intent)
+        transaction = self.store.transaction(caller.actor, reason, session=caller.session, **intent)
         # An operation has its number only once it is made.
         if caller.connection is not None:
             connection = caller.connection
-            made.when_made = lambda operation: self.note_made(connection, operation.id)
-        return made
+            transaction.when_made = lambda operation: self.note_made(connection, operation.id)
+        return transaction
 
     def decision(self, caller: "Caller | None", name: str, subject: str) -> Decision:
         """Return what the audit log says of a decision. caller: None where nobody can be named."""
-        who = caller or Caller(Actor.AGENT, principal=Principal.UNKNOWN)
-        return Decision(self.store.now(), name, subject, who.identity, who.address, who.session or "")
+        named_caller = caller or Caller(Actor.AGENT, principal=Principal.UNKNOWN)
+        return Decision(
+            self.store.now(), name, subject, named_caller.identity, named_caller.address, named_caller.session or ""
+        )
 
     def record(self, caller: Caller, name: str, *subjects: str) -> None:
         """Append a decision that makes no operation to the audit log, once for each subject."""
-        self.store.backend.audit.add(*(self.decision(caller, name, one) for one in subjects))
+        self.store.backend.audit.add(*(self.decision(caller, name, subject) for subject in subjects))
 
     def take_in(self, resources: Iterable[Ref | Head]) -> bool:
         """Import the person's saves in the folders of these resources; return whether any of them may have changed."""
@@ -270,7 +272,7 @@ class Library:
         """Return a resource's files with the changes of both sides; see `merge_resource`."""
         return workingcopy.merge_resource(head, base, ours, theirs)
 
-    def staged(
+    def stage_checkout(
         self, head: Head | None, base: Manifest | None, files: Files, places: Sequence[Place] | None = None
     ) -> "contextlib.AbstractContextManager[StagedCheckout]":
         """Build the next version of a resource in its folders, for the transaction that makes it in the body.
@@ -278,7 +280,7 @@ class Library:
         head, base: the version that the folders hold, and its manifest; None for a new resource. places: where it
         lies, as `latest` returned them.
         """
-        return self.working_copies.staged(head, base, files, places)
+        return self.working_copies.stage_checkout(head, base, files, places)
 
     def latest(self, head: Head) -> tuple[Head, Sequence[Place] | None]:
         """Return the head with the person's latest saves, and where it lies; None where that was not read."""
@@ -296,7 +298,7 @@ class Library:
 
     def close(self) -> None:
         """Close every file, after the counts of what was shown are written."""
-        self.shown.close()
+        self.impressions.close()
         # A cached property that was never used would be opened here only to be closed.
         if "index" in self.__dict__:
             self.index.close()

@@ -102,12 +102,16 @@ def frozen_sections(files: Files) -> dict[str, str]:
         # Most files have no such word, and are not parsed.
         if path.endswith(".md") and b"frozen" in file.data:
             text = file.data.decode("utf-8", "replace")
-            found |= {f"{path}#{one.id}": text[one.start : one.end] for one in read_sections(file.data) if one.frozen}
+            found |= {
+                f"{path}#{section.id}": text[section.start : section.end]
+                for section in read_sections(file.data)
+                if section.frozen
+            }
     return found
 
 
 def changed_frozen_sections(before: Files, after: Files) -> list[str]:
     """Return the frozen sections that a change edits, renames, unfreezes or removes, by path and id."""
     changed = {path: file for path, file in before.items() if path not in after or after[path].data != file.data}
-    kept: Mapping[str, str] = frozen_sections({path: after[path] for path in changed if path in after})
-    return [name for name, text in frozen_sections(changed).items() if kept.get(name) != text]
+    frozen_after: Mapping[str, str] = frozen_sections({path: after[path] for path in changed if path in after})
+    return [name for name, text in frozen_sections(changed).items() if frozen_after.get(name) != text]

@@ -92,7 +92,7 @@ class Utility:
     value: float = 0.0
     n: int = 0
 
-    def updated(self, reward: float) -> "Utility":
+    def with_reward(self, reward: float) -> "Utility":
         """Return the utility after one more episode: Q + α(R - Q) with α = 1/(1+n).
 
         Source: SkillMAS, utility learning. The first update has α = 1, so Q is the running mean of the rewards.
@@ -130,9 +130,18 @@ def agent_episodes(ends: Iterable[VerifiedEnd], executions: Iterable[Execution] 
     kinds = {end.session: end.task_type or "" for end in ended}
     own = (end for end in ended if not end.session.startswith(ITEM_SESSIONS))
     last = {(end.link or end.session, MAIN_AGENT): (end.session, end.outcome, end.at) for end in own}
-    for one in executions:
-        if one.agent is not None and one.grade is Grade.VERIFIED and one.outcome in REWARDS and one.session in kinds:
-            last[one.link or one.session, one.executor] = (one.session, one.outcome, one.at)
+    for execution in executions:
+        if (
+            execution.agent is not None
+            and execution.grade is Grade.VERIFIED
+            and execution.outcome in REWARDS
+            and execution.session in kinds
+        ):
+            last[execution.link or execution.session, execution.executor] = (
+                execution.session,
+                execution.outcome,
+                execution.at,
+            )
     return [
         AgentEpisode(agent, kinds[session], outcome, session, at)
         for (_, agent), (session, outcome, at) in last.items()
@@ -143,9 +152,9 @@ def agent_episodes(ends: Iterable[VerifiedEnd], executions: Iterable[Execution] 
 def agent_utilities(episodes: Iterable[AgentEpisode]) -> dict[tuple[str, str], Utility]:
     """Return Q by agent and task type: one update for each episode, replayed by time and session."""
     learned: dict[tuple[str, str], Utility] = {}
-    for episode in sorted(episodes, key=lambda one: (one.at, one.key, one.agent)):
+    for episode in sorted(episodes, key=lambda item: (item.at, item.key, item.agent)):
         key = (episode.agent, episode.task_type)
-        learned[key] = learned.get(key, Utility()).updated(REWARDS[episode.outcome])
+        learned[key] = learned.get(key, Utility()).with_reward(REWARDS[episode.outcome])
     return learned
 
 
@@ -155,7 +164,7 @@ def verified_utilities(attempts: Iterable[Attempt]) -> dict[tuple[int, str], Uti
     for attempt in attempts:
         if attempt.used and attempt.outcome in REWARDS:
             by_resource.setdefault(attempt.resource, []).append(attempt)
-    return utilities(one for some in by_resource.values() for one in one_of_each_connection(some))
+    return utilities(attempt for some in by_resource.values() for attempt in one_of_each_connection(some))
 
 
 def utilities(attempts: Iterable[Attempt]) -> dict[tuple[int, str], Utility]:
@@ -165,8 +174,8 @@ def utilities(attempts: Iterable[Attempt]) -> dict[tuple[int, str], Utility]:
     changes nothing: they are replayed by their time and key.
     """
     learned: dict[tuple[int, str], Utility] = {}
-    for attempt in sorted(attempts, key=lambda one: (one.at, one.key, one.resource)):
+    for attempt in sorted(attempts, key=lambda item: (item.at, item.key, item.resource)):
         if attempt.used and attempt.outcome in REWARDS:
             key = (attempt.resource, attempt.task_type or "")
-            learned[key] = learned.get(key, Utility()).updated(REWARDS[attempt.outcome])
+            learned[key] = learned.get(key, Utility()).with_reward(REWARDS[attempt.outcome])
     return learned

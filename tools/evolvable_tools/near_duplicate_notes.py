@@ -22,7 +22,7 @@ FoundPairs = Sequence[tuple[int, int]]
 
 def leave_for_status(home: Path, resources: Iterable[int]) -> None:
     """Have the next `evolvable status` compare these resources with the others."""
-    _append(home, [{"resource": one} for one in resources])
+    _append(home, [{"resource": resource} for resource in resources])
 
 
 def note_pairs(home: Path, resource: int, pairs: FoundPairs) -> None:
@@ -50,16 +50,16 @@ def take_notes(home: Path) -> dict[int, list[tuple[int, int]] | None]:
     if not place.exists():
         return {}
     # A name of its own, because two processes may take notes at the same time.
-    taken = home / f"{NEAR_DUPLICATES}.{secrets.token_hex(6)}"
+    taken_file = home / f"{NEAR_DUPLICATES}.{secrets.token_hex(6)}"
     try:
-        os.replace(place, taken)  # in one step: no other process takes the same notes
-        with open(taken, "rb", opener=regular_file) as file:
+        os.replace(place, taken_file)  # in one step: no other process takes the same notes
+        with open(taken_file, "rb", opener=regular_file) as file:
             data = file.read(MAX_BYTES)
     except OSError:
         return {}
     finally:
         with contextlib.suppress(OSError):
-            taken.unlink()
+            taken_file.unlink()
     notes: dict[int, list[tuple[int, int]] | None] = {}
     for line in data.splitlines():
         with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):

@@ -17,7 +17,7 @@ RULES = 1
 """Counts up whenever the rules find something else; every blob is then looked at once more."""
 
 ENV_FILE = "env-file"
-MAX_TOLD = 10  # secrets that a message names
+MAX_NAMED = 10  # secrets that a message names
 
 # `.env` and its variants such as `.env.local`, without the endings that mark an example; `prod.env`.
 _ENV = re.compile(r"(?:^|/)\.env(?:\.(?!example$|sample$|template$|dist$|defaults$)[\w.-]+)?$|(?:^|/)[\w-]+\.env$")
@@ -64,7 +64,7 @@ def find_secrets(data: bytes) -> list[DetectedSecret]:
         return []
     text = data.decode("utf-8", "replace")
     found = ((leak_id(text[start:end]), kind, text.count("\n", 0, start) + 1) for start, end, kind in spans(text))
-    return [DetectedSecret(*one) for one in found]
+    return [DetectedSecret(*fields) for fields in found]
 
 
 def spans(text: str) -> list[tuple[int, int, str]]:
@@ -86,25 +86,27 @@ def found_secrets(library: Library) -> SecretFindings:
 
 def leaks(library: Library, progress: Callable[[int, int], None] | None = None) -> list[LeakedSecret]:
     """Return every open finding, after a scan of new versions. Old versions count. progress: see `catch_up`."""
-    found_secrets(library).catch_up(progress)
+    found_secrets(library).scan_new(progress)
     return stored_leaks(library)
 
 
 def stored_leaks(library: Library) -> list[LeakedSecret]:
     """Return every open finding of the scans so far."""
     log = found_secrets(library)
-    return [*map(as_leak, log.held()), *_env_files(library, log.accepted())]
+    return [*map(as_leak, log.list_occurrences()), *_env_files(library, log.accepted_findings())]
 
 
-def as_leak(held: SecretOccurrence) -> LeakedSecret:
+def as_leak(occurrence: SecretOccurrence) -> LeakedSecret:
     """Return a stored finding with its place."""
-    found = held.found
-    return LeakedSecret(found.id, found.kind, str(held.ref), held.version, held.path, found.line, held.newest)
+    found = occurrence.found
+    return LeakedSecret(
+        found.id, found.kind, str(occurrence.ref), occurrence.version, occurrence.path, found.line, occurrence.newest
+    )
 
 
 def _env_files(library: Library, accepted: Collection[str]) -> Iterable[LeakedSecret]:
     # The pattern of SQL finds too many; `is_env_file` decides.
-    for ref, version, path, sha256, newest in found_secrets(library).named("%.env%"):
+    for ref, version, path, sha256, newest in found_secrets(library).locate_paths("%.env%"):
         if is_env_file(path) and env_id(sha256) not in accepted:
             yield LeakedSecret(env_id(sha256), ENV_FILE, str(ref), version, path, 0, newest)
 
@@ -113,11 +115,11 @@ def leak_messages(found: Collection[LeakedSecret]) -> list[str]:
     """Return a warning for each secret, with one place of it and how many more there are; never the secret."""
     by_id: dict[str, list[LeakedSecret]] = {}
     # The place in the newest version first, since that is the one to repair.
-    for leak in sorted(found, key=lambda one: (not one.newest, one.ref, -one.version)):
+    for leak in sorted(found, key=lambda secret: (not secret.newest, secret.ref, -secret.version)):
         by_id.setdefault(leak.id, []).append(leak)
     more = {id: f" and {len(places) - 1} more places" for id, places in by_id.items() if len(places) > 1}
     lines = [f"{places[0]}{more.get(id, '')}" for id, places in by_id.items()]
-    return [*lines[:MAX_TOLD], *([f"{len(lines) - MAX_TOLD} more secrets"] if len(lines) > MAX_TOLD else [])]
+    return [*lines[:MAX_NAMED], *([f"{len(lines) - MAX_NAMED} more secrets"] if len(lines) > MAX_NAMED else [])]
 
 
 NEXT = (
@@ -143,25 +145,25 @@ def held_back(library: Library, refs: Iterable[Ref], *, history: bool = False) -
     refs: what leaves; with a version that one, without one the newest. history: every version leaves, not only the
     newest.
     """
-    wanted = {(str(ref.at(None)), ref.version) for ref in refs}
+    leaving = {(str(ref.at(None)), ref.version) for ref in refs}
     found: dict[str, list[LeakedSecret]] = {}
-    for one in leaks(library):
-        if (one.ref, one.version) in wanted or ((one.ref, None) in wanted and (history or one.newest)):
-            found.setdefault(one.ref, []).append(one)
+    for leak in leaks(library):
+        if (leak.ref, leak.version) in leaving or ((leak.ref, None) in leaving and (history or leak.newest)):
+            found.setdefault(leak.ref, []).append(leak)
     return [HeldBack(ref, leak_messages(some)) for ref, some in sorted(found.items())]
 
 
-def check_anything_leaves(what: str, held: Collection[HeldBack], leaving: Collection[object]) -> None:
+def check_anything_leaves(what: str, withheld: Collection[HeldBack], leaving: Collection[object]) -> None:
     """Raise Refused where everything that was to leave the library is held back. leaving: what is not."""
-    if held and not leaving:
-        found = "; ".join(secret for one in list(held)[:MAX_TOLD] for secret in one.secrets)
+    if withheld and not leaving:
+        found = "; ".join(secret for resource in list(withheld)[:MAX_NAMED] for secret in resource.secrets)
         raise Refused(f"{what} would carry secrets: {found}.", NEXT)
 
 
 def is_released(library: Library, sha256: str) -> bool:
     """Return whether an environment file may be shown: a person accepted or purged it."""
     purged = library.store.backend.purges.tombstone(sha256) is not None
-    return purged or env_id(sha256) in found_secrets(library).accepted()
+    return purged or env_id(sha256) in found_secrets(library).accepted_findings()
 
 
 def check_served(library: Library, caller: Caller | None, ref: Ref, version: int, path: str, sha256: str) -> None:
@@ -180,15 +182,15 @@ def accept_leak(library: Library, caller: Caller, id: str, reason: str) -> list[
     Raises InvalidArgument; Refused for callers other than a person, and without the passphrase of a lock.
     """
     check_may_decide(caller, "decide on a secret")
-    known = [one for one in leaks(library) if one.id == id]
-    if not known:
+    open_findings = [leak for leak in leaks(library) if leak.id == id]
+    if not open_findings:
         raise InvalidArgument(
             f"There is no open finding {ascii(id[:40])}.", "`evolvable care purge --list` shows them."
         )
     library.authorise(caller, "Keeping a secret")
-    found_secrets(library).accept(id, caller.actor.value, library.redacted(reason))
+    found_secrets(library).accept(id, caller.actor.value, library.redact(reason))
     library.record(caller, "accept secret", f"finding {id}")
-    return known
+    return open_findings
 
 
 def check_may_decide(caller: Caller, what: str) -> None:

@@ -47,8 +47,8 @@ class ServedTexts:
         if reader is None:
             return
         # Files of another version than `before` keep theirs: the client has not seen the change of these.
-        known = self.known(reader, ref)
-        moved = {path: ServedFile(after) for path, file in known.items() if file == ServedFile(before)}
+        served_files = self.files_of(reader, ref)
+        moved = {path: ServedFile(after) for path, file in served_files.items() if file == ServedFile(before)}
         created = {"": ServedFile(after)} if not before else {}
         self._keep((reader, ref), {**moved, **created, **files})
 
@@ -56,13 +56,13 @@ class ServedTexts:
         """Forget files of a resource whose text at the client is that of no version."""
         if reader is not None:
             with self._lock:
-                there = self._files.get((reader, ref), {})
-                self._bytes -= _size(there)
+                served_files = self._files.get((reader, ref), {})
+                self._bytes -= _size(served_files)
                 for path in paths:
-                    there.pop(path, None)
-                self._bytes += _size(there)
+                    served_files.pop(path, None)
+                self._bytes += _size(served_files)
 
-    def known(self, reader: str | None, ref: str) -> dict[str, ServedFile]:
+    def files_of(self, reader: str | None, ref: str) -> dict[str, ServedFile]:
         """Return the files that a client has of a resource, by path; at '' the version whose list of files it has."""
         if reader is None:
             return {}
@@ -71,10 +71,10 @@ class ServedTexts:
 
     def _keep(self, key: tuple[str, str], files: Mapping[str, ServedFile]) -> None:
         with self._lock:
-            there = self._files.setdefault(key, {})
-            self._bytes -= _size(there)
-            there.update(files)
-            self._bytes += _size(there)
+            served_files = self._files.setdefault(key, {})
+            self._bytes -= _size(served_files)
+            served_files.update(files)
+            self._bytes += _size(served_files)
             self._files.move_to_end(key)
             while len(self._files) > MAX_RESOURCES or self._bytes > MAX_BYTES:
                 _, gone = self._files.popitem(last=False)

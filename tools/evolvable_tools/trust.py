@@ -32,51 +32,59 @@ _ENDS = (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.PARTIAL)
 
 def proven_resources(library: Library, resources: Sequence[int]) -> set[int]:
     """Return those whose newest content proved itself in sessions that had no part in writing it."""
-    return set(_carried(library, resources, library.store.backend.authorship.list_authors(resources)))
+    return set(_find_proven(library, resources, library.store.backend.authorship.list_authors(resources)))
 
 
-def _carried(library: Library, resources: Sequence[int], known: Mapping[int, Sequence[VersionAuthor]]) -> list[int]:
+def _find_proven(
+    library: Library, resources: Sequence[int], authors_by_resource: Mapping[int, Sequence[VersionAuthor]]
+) -> list[int]:
     """Return those whose content succeeded often enough in verified uses that had no part in writing it.
 
     Often enough is more often than the version that a person stood for; where that has no verified ends, than sessions
     without the resource. Where neither is known, nothing is proven: the tasks may succeed without it.
     """
-    backend, carried = library.store.backend, []
+    backend, proven = library.store.backend, []
     verified: dict[int, list[Attempt]] = {}
-    for one in backend.evidence.list_attempts(resources, versions=True):
-        if one.verified and one.used and one.outcome in _ENDS:
-            verified.setdefault(one.resource, []).append(one)
+    for attempt in backend.evidence.list_attempts(resources, versions=True):
+        if attempt.verified and attempt.used and attempt.outcome in _ENDS:
+            verified.setdefault(attempt.resource, []).append(attempt)
     for resource, some in verified.items():
-        versions = {author.version for author in known[resource]}
+        versions = {author.version for author in authors_by_resource[resource]}
         # Sessions that wrote the content, and their connections, prove nothing: an author praises its own work.
-        wrote = {author.session for author in known[resource] if author.session is not None}
+        wrote = {author.session for author in authors_by_resource[resource] if author.session is not None}
         wrote |= backend.evidence.session_connections(wrote)
-        others = [one for one in some if one.version in versions and not wrote & {one.key, one.link}]
-        ends = [one.outcome for one in one_of_each_connection(others)]
+        others = [
+            attempt for attempt in some if attempt.version in versions and not wrote & {attempt.key, attempt.link}
+        ]
+        ends = [attempt.outcome for attempt in one_of_each_connection(others)]
         # Few successes prove nothing, however high their share is.
         if wilson_lower_bound(ends.count(Outcome.SUCCEEDED), len(ends)) < CARRIED:
             continue
         without = _share_before(library, resource, some)
         if without is not None and _share(ends) > without:
-            carried.append(resource)
-    return carried
+            proven.append(resource)
+    return proven
 
 
 def _share_before(library: Library, resource: int, verified: Sequence[Attempt]) -> float | None:
     """Return the share of successes of a resource's base, else of sessions without the resource; None for neither."""
     backend = library.store.backend
-    (whose,) = backend.authorship.newest_authors([resource]).values()
-    base = whose.provenance.base
-    if base and (ends := [one.outcome for one in one_of_each_connection(_of_version(verified, base))]):
+    (version_authors,) = backend.authorship.newest_authors([resource]).values()
+    base = version_authors.provenance.base
+    if base and (ends := [attempt.outcome for attempt in one_of_each_connection(_of_version(verified, base))]):
         return _share(ends)
-    within = {one.key for one in backend.evidence.list_attempts([resource], versions=True)}
-    others = [one.outcome for one in backend.observations.verified_ends() if one.session not in within]
+    within = {attempt.key for attempt in backend.evidence.list_attempts([resource], versions=True)}
+    others = [
+        verified_end.outcome
+        for verified_end in backend.observations.verified_ends()
+        if verified_end.session not in within
+    ]
     ends = [outcome for outcome in others if outcome in _ENDS]
     return _share(ends) if ends else None
 
 
 def _of_version(verified: Sequence[Attempt], version: int) -> list[Attempt]:
-    return [one for one in verified if one.version == version]
+    return [attempt for attempt in verified if attempt.version == version]
 
 
 def _share(ends: Sequence[Outcome | None]) -> float:
@@ -113,21 +121,21 @@ class Downgraded:
 
 def find_downgraded(library: Library, *, unsaid: bool = False) -> list[Downgraded]:
     """Return the resources that grading the evidence downgraded. unsaid: only if no command has reported them yet."""
-    rows = library.evidence.regraded(unsaid=unsaid)
+    rows = library.evidence.list_regraded(unsaid=unsaid)
     if not rows:
         return []
     whole = {row.resource: row for row in rows if row.version == 0}
     backend = library.store.backend
     heads = {head.id: head for head in backend.heads_by_id(whole).values() if head.version is not None}
-    now, whose = backend.evidence.count_successes(heads), authorships(library, heads)
-    agents = [resource for resource in heads if whose[resource].kind is AuthorKind.AGENT]
+    now, authorships_by_resource = backend.evidence.count_successes(heads), authorships(library, heads)
+    agents = [resource for resource in heads if authorships_by_resource[resource].kind is AuthorKind.AGENT]
     # Only the text of agents is ever proven; others are trusted for other reasons.
     proven, before_proven = proven_resources(library, agents), _proven_before(library, rows)
     found = []
     for resource, head in sorted(heads.items(), key=lambda item: str(item[1].ref)):
         proof, before = now.get(resource, SuccessCounts()), whole[resource]
-        word = str(whose[resource].kind)
-        one = Downgraded(
+        word = str(authorships_by_resource[resource].kind)
+        downgraded = Downgraded(
             str(head.ref),
             maturity_of(before.successes, before.ends),
             earned_maturity(proof.verified_successes, proof.verified, proof.ends),
@@ -136,15 +144,18 @@ def find_downgraded(library: Library, *, unsaid: bool = False) -> list[Downgrade
             before.ends,
             proof.verified,
         )
-        if _LEVELS.index(one.maturity) < _LEVELS.index(one.maturity_before) or one.trust != one.trust_before:
-            found.append(one)
+        if (
+            _LEVELS.index(downgraded.maturity) < _LEVELS.index(downgraded.maturity_before)
+            or downgraded.trust != downgraded.trust_before
+        ):
+            found.append(downgraded)
     return found
 
 
 def _proven_before(library: Library, rows: Sequence[UngradedEvidence]) -> set[int]:
     """Return the resources whose newest content had evidence that vouched for it before."""
-    known = library.store.backend.authorship.list_authors({row.resource for row in rows})
-    versions = {resource: {author.version for author in made} for resource, made in known.items()}
+    authors_by_resource = library.store.backend.authorship.list_authors({row.resource for row in rows})
+    versions = {resource: {author.version for author in authors} for resource, authors in authors_by_resource.items()}
     ends: dict[int, list[int]] = defaultdict(lambda: [0, 0])
     for row in rows:
         if row.version in versions.get(row.resource, ()):
@@ -159,7 +170,7 @@ def format_downgraded(found: Sequence[Downgraded]) -> list[str]:
     more = [f"{len(found) - MOST} more; `evolvable learn stats` shows every resource"] if len(found) > MOST else []
     return [
         f"Evidence now counts only where this library served the version, and only verified ends prove; {count} lower:",
-        *(one.text for one in found[:MOST]),
+        *(downgraded.text for downgraded in found[:MOST]),
         *more,
     ]
 
@@ -206,5 +217,5 @@ def _of_repositories(library: Library, folder: WatchedFolder) -> list[Head]:
 
 
 def _is_older(library: Library, head: Head) -> bool:
-    made = library.store.operation(library.store.version(head).operation)
-    return made.principal is None and made.actor is Actor.HUMAN
+    operation = library.store.operation(library.store.version(head).operation)
+    return operation.principal is None and operation.actor is Actor.HUMAN

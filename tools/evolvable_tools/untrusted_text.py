@@ -41,7 +41,7 @@ def bound_text(text: str, *, trusted: bool = True, limit: int = MAX_DESCRIPTION)
         text = text.replace("<", " ").replace(">", " ")
     if not text.isprintable():
         # Joiners without width are part of words in some scripts.
-        text = "".join(char for char in text if char in "\n\t\u200c\u200d" or not _steers(char))
+        text = "".join(char for char in text if char in "\n\t\u200c\u200d" or not _is_control(char))
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
@@ -131,7 +131,7 @@ def inline_notice(number: str) -> str:
     )
 
 
-def _steers(char: str) -> bool:
+def _is_control(char: str) -> bool:
     return unicodedata.category(char) in _BIDI_AND_SHAPELESS
 
 

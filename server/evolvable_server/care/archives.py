@@ -111,23 +111,25 @@ def export(
     store = library.store
     chosen = [store.head(ref.at(None), caller.scopes).ref for ref in refs] or None
     leaving = chosen or [head.ref for head in (_all_heads(store) if form == "json" else select_heads(store, None))]
-    held = held_back(library, leaving, history=form == "json")
-    names = {one.ref for one in held}
-    kept = [ref for ref in leaving if str(ref) not in names]
-    check_anything_leaves("The export", held, kept)
+    left_out = held_back(library, leaving, history=form == "json")
+    names = {resource.ref for resource in left_out}
+    allowed_refs = [ref for ref in leaving if str(ref) not in names]
+    check_anything_leaves("The export", left_out, allowed_refs)
     if form == "json":
-        wanted, without = kept if refs else None, [ref for ref in leaving if str(ref) in names]
-        looks = _lines_beside(library, caller, wanted)
-        written = bundle.export_json(store, target, wanted, map(json.loads, looks.splitlines()), without=without)
+        chosen_refs, withheld_refs = allowed_refs if refs else None, [ref for ref in leaving if str(ref) in names]
+        looks = _lines_beside(library, caller, chosen_refs)
+        written = bundle.export_json(
+            store, target, chosen_refs, map(json.loads, looks.splitlines()), without=withheld_refs
+        )
     else:
         # Without refs a zip and folders hold skills alone, and so no look.
-        looks = _lines_beside(library, caller, kept if refs else ())
+        looks = _lines_beside(library, caller, allowed_refs if refs else ())
         writer = bundle.export_zip if form == "zip" else bundle.export_folders
-        written = writer(store, target, kept if refs or held else None, looks=looks)
+        written = writer(store, target, allowed_refs if refs or left_out else None, looks=looks)
     # A library that is open read-only takes no note of the copy.
     if not store.read_only:
         note_copy(store.home, target)
-    return ExportResult(str(target.absolute()), form, list(map(str, written)), held)
+    return ExportResult(str(target.absolute()), form, list(map(str, written)), left_out)
 
 
 def back_up(store: Store, target: Path, progress: Progress, *, replace: bool) -> Path:
@@ -136,10 +138,10 @@ def back_up(store: Store, target: Path, progress: Progress, *, replace: bool) ->
     replace: whether an older backup there makes room. Raise as `bundle.export.backup`.
     """
     beside = partial(_files_beside, store.home)
-    made = backup(store, target.absolute(), progress, replace=replace, beside=beside)
+    folder = backup(store, target.absolute(), progress, replace=replace, beside=beside)
     if not store.read_only:
-        note_copy(store.home, made)
-    return made
+        note_copy(store.home, folder)
+    return folder
 
 
 def _lines_beside(library: Library, caller: Caller, refs: Iterable[Ref] | None) -> bytes:

@@ -66,8 +66,10 @@ def switch_on(config: Config, refs: Sequence[str] = (), budget: str | None = Non
 def switch_off(config: Config, refs: Sequence[str] = ()) -> None:
     """Take back `switch_on`: for these skills, or for every project that the open one lies in."""
     now, here = read_switch(config.home), Path(os.path.realpath(config.project))
-    projects = now.projects if refs else tuple(one for one in now.projects if not here.is_relative_to(one))
-    write_switch(config.home, AutoSwitch(projects, tuple(one for one in now.skills if one not in refs), now.budget))
+    projects = now.projects if refs else tuple(project for project in now.projects if not here.is_relative_to(project))
+    write_switch(
+        config.home, AutoSwitch(projects, tuple(skill for skill in now.skills if skill not in refs), now.budget)
+    )
 
 
 def budget_words(left: BudgetLeft) -> str:

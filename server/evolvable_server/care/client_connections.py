@@ -88,8 +88,8 @@ def find_clients(config: Config, machine: Machine, homes: ClientHomes) -> list[F
         # A client may have several entries: one for this library counts before all others.
         if libraries.get(entry.client.name) != config.home:
             libraries[entry.client.name] = library
-    here = [one for one in all_clients().values() if _is_here(one, machine)]
-    return [_found(one, config, machine, homes, libraries) for one in here]
+    here = [client for client in all_clients().values() if _is_here(client, machine)]
+    return [_describe_client(client, config, machine, homes, libraries) for client in here]
 
 
 def _is_here(client: Client, machine: Machine) -> bool:
@@ -108,7 +108,7 @@ def _program(client: Client, machine: Machine) -> str | None:
     return shutil.which(client.program, path=machine.programs) if client.program else None
 
 
-def _found(
+def _describe_client(
     client: Client, config: Config, machine: Machine, homes: ClientHomes, libraries: dict[str, Path | None]
 ) -> FoundClient:
     path = client.file(machine, USER)
@@ -172,14 +172,14 @@ def plugin_source() -> Path | None:
     places = [Path(__file__).resolve().parents[3]]
     try:
         # The installer's note on where the program came from (PEP 610); an install from an index has none.
-        told = json.loads(metadata.distribution("evolvable").read_text("direct_url.json") or "{}")
-        url = urlsplit(str(told.get("url")))
+        origin = json.loads(metadata.distribution("evolvable").read_text("direct_url.json") or "{}")
+        url = urlsplit(str(origin.get("url")))
     # AttributeError: valid JSON that is no object.
     except (metadata.PackageNotFoundError, ValueError, AttributeError):
         url = urlsplit("")
     if url.scheme == "file":
         places.append(Path(unquote(url.path)))
-    return next((one for one in places if (one / ".claude-plugin/marketplace.json").is_file()), None)
+    return next((place for place in places if (place / ".claude-plugin/marketplace.json").is_file()), None)
 
 
 def install_plugin(config: Config, machine: Machine, name: str) -> None:
@@ -199,12 +199,12 @@ def install_plugin(config: Config, machine: Machine, name: str) -> None:
             f"`evolvable connect {name}` connects it without the plugin.",
         )
     marketplace, install = client.plugin
-    known = run_client(machine, [program, *marketplace, str(source)])  # it may be there already
+    marketplace_failure = run_client(machine, [program, *marketplace, str(source)])  # it may be there already
     failure = run_client(machine, [program, *install, f"{PLUGIN}@{PLUGIN}"])
     if failure is not None:
-        said = "; ".join(filter(None, (known, failure)))
+        reasons = "; ".join(filter(None, (marketplace_failure, failure)))
         words = " ".join((client.program, *install, f"{PLUGIN}@{PLUGIN}"))
-        raise InvalidArgument(f"{client.title} did not install the plugin: {said}", f"Try: {words}")
+        raise InvalidArgument(f"{client.title} did not install the plugin: {reasons}", f"Try: {words}")
 
 
 # Checking
@@ -232,9 +232,9 @@ def check_connections(
     """
     health = check_clients(machine, config, task)
     checks = [
-        ClientCheck(one.client, one.path, one.seconds, one.answer)
-        for one in health.connected
-        if one.library == str(config.home)
+        ClientCheck(entry.client, entry.path, entry.seconds, entry.answer)
+        for entry in health.connected
+        if entry.library == str(config.home)
     ]
     problems = list(health.problems)
     program = shutil.which("evolvable", path=machine.programs)
@@ -243,7 +243,7 @@ def check_connections(
             continue
         # The plugin has no entry with a command: it starts the `evolvable` that is on the PATH.
         start = asyncio.run(probe_start([program, "serve"], machine.passed, machine.project, PATIENCE_SECONDS, task))
-        seconds = round(start.seconds, 2) if start.listed else None
+        seconds = round(start.seconds, 2) if start.lists_tools else None
         checks.append(ClientCheck(client.title, "the plugin", seconds, start.answer))
         if start.failure:
             hint = "Try: evolvable serve"
@@ -269,19 +269,19 @@ def sample_task(library: Library, caller: Caller) -> str:
     """
     # The trees of the bundled skills: an unchanged one says nothing about the person's own library.
     bundled = {make_manifest(read_folder(place).files).tree for place in (seed_folder() / "skills").iterdir()}
-    listed, _ = list_page(library.index, caller.scopes, kind=Kind.SKILL, limit=MAX_PAGE, cursor=None)
-    whose = authorships(library, [entry.id for entry in listed])
+    entries, _ = list_page(library.index, caller.scopes, kind=Kind.SKILL, limit=MAX_PAGE, cursor=None)
+    authors = authorships(library, [entry.id for entry in entries])
     questions = list[str]()
-    for entry in listed:
+    for entry in entries:
         # The first sentence: it ends where a full stop, question mark or exclamation mark has a space behind it.
         first = re.split(r"(?<=[.!?])\s", entry.description.strip())[0]
         question = textwrap.shorten(first, _QUESTION_LENGTH, placeholder="")
-        if question and entry.tree not in bundled and not whose[entry.id].marked:
+        if question and entry.tree not in bundled and not authors[entry.id].is_marked:
             questions.append(question)
     return next(filter(_PLAIN.fullmatch, questions), next(iter(questions), TASK))
 
 
 def titles(clients: Sequence[FoundClient]) -> str:
     """Return the names of clients in a sentence."""
-    names = [one.title for one in clients]
+    names = [client.title for client in clients]
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)

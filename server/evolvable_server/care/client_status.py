@@ -58,7 +58,7 @@ class StartProbe:
     """
 
     seconds: float
-    listed: bool = False
+    lists_tools: bool = False
     failure: str = ""
     answer: str = ""
 
@@ -86,27 +86,27 @@ async def probe_start(
         return StartProbe(0.0, failure=f"it cannot be started: {getattr(error, 'strerror', None) or error}")
     assert process.stdin and process.stdout and process.stderr
     # Read from the start: a server that fills the pipe of its log would stop.
-    said = asyncio.create_task(_last_line(process.stderr))
+    log_reader = asyncio.create_task(_last_line(process.stderr))
     talk = _Conversation(process.stdin, process.stdout)
     failure = await _outcome(talk.list_tools(), patience, "it lists no tools")
     # A server that never answered took all the time that it had.
     seconds = min(time.monotonic() - began, patience)
-    listed = failure == ""
-    if listed and task:
+    lists_tools = failure == ""
+    if lists_tools and task:
         failure = await _outcome(talk.find(task), patience, "find_skill has no answer")
     await _end(process, process.stdin)
     if failure is None:
         with contextlib.suppress(TimeoutError):  # a child of it may hold the pipe
             # `shield`, because a timeout would cancel the reader, whose result the next line needs.
-            await asyncio.wait_for(asyncio.shield(said), 1)
-        failure = f"it ended at once: {(said.done() and said.result()) or 'it said nothing'}"
-    return StartProbe(seconds, listed, failure, talk.answer)
+            await asyncio.wait_for(asyncio.shield(log_reader), 1)
+        failure = f"it ended at once: {(log_reader.done() and log_reader.result()) or 'it said nothing'}"
+    return StartProbe(seconds, lists_tools, failure, talk.answer)
 
 
-async def _outcome(asked: Awaitable[str | None], patience: float, late: str) -> str | None:
+async def _outcome(answer: Awaitable[str | None], patience: float, late: str) -> str | None:
     """Return '' for an answer, why it is none, or None when the server ended. late: what it says when time is over."""
     try:
-        return await asyncio.wait_for(asked, patience)
+        return await asyncio.wait_for(answer, patience)
     except TimeoutError:
         return f"{late} within {patience:g} seconds"
     except (OSError, ValueError):  # a broken pipe, a line without end
@@ -130,7 +130,7 @@ class _Conversation:
             if failure != "":
                 return failure
             tools = result.get("tools")
-        self._tools = [str(one.get("name")) for one in tools or () if isinstance(one, dict)]
+        self._tools = [str(tool.get("name")) for tool in tools or () if isinstance(tool, dict)]
         return ""
 
     async def find(self, task: str) -> str | None:
@@ -243,8 +243,8 @@ class ClientEntry:
     def library(self) -> Path:
         """The library that the server will open: --home counts before the environment."""
         words = list(self.command)
-        named = words[words.index("--home") + 1] if "--home" in words[:-1] else None
-        return read_config(self.env, Path(named) if named else None).home
+        home = words[words.index("--home") + 1] if "--home" in words[:-1] else None
+        return read_config(self.env, Path(home) if home else None).home
 
     @property
     def mend(self) -> str:
@@ -278,7 +278,7 @@ def check_clients(machine: Machine, config: Config, task: str = "") -> ClientsHe
                 env = {**machine.passed, **entry.env}
                 started[key] = asyncio.run(probe_start(entry.command, env, machine.project, PATIENCE_SECONDS, task))
             health.problems += _bad_start(entry, started[key])
-        health.connected.append(_connected(entry, library, started.get(key), read_client_log(library)))
+        health.connected.append(_describe_entry(entry, library, started.get(key), read_client_log(library)))
         health.notes += _notes(entry, library, config, calls if library == config.home else read_client_log(library))
     return health
 
@@ -350,9 +350,9 @@ def _bad_start(entry: ClientEntry, started: StartProbe) -> Iterator[HealthProble
         )
 
 
-def _connected(entry: ClientEntry, library: Path, start: StartProbe | None, calls: list[HeardCall]) -> Connected:
+def _describe_entry(entry: ClientEntry, library: Path, start: StartProbe | None, calls: list[HeardCall]) -> Connected:
     def last(event: str) -> str:
-        return next((one.at for one in calls if one.event == event and _is(entry.client, one)), "")
+        return next((call.at for call in calls if call.event == event and _is_call_of(entry.client, call)), "")
 
     return Connected(
         client=entry.client.title,
@@ -361,20 +361,20 @@ def _connected(entry: ClientEntry, library: Path, start: StartProbe | None, call
         name=entry.name,
         command=list(entry.command),
         library=str(library),
-        seconds=round(start.seconds, 2) if start is not None and start.listed else None,
+        seconds=round(start.seconds, 2) if start is not None and start.lists_tools else None,
         last_session=last("session"),
         last_call=last("call"),
         answer=start.answer if start is not None else "",
     )
 
 
-def _is(client: Client, one: HeardCall) -> bool:
+def _is_call_of(client: Client, call: HeardCall) -> bool:
     # By its beginning: clients report an edition or a version behind their name.
-    return one.client.lower().startswith(tuple(client.called))
+    return call.client.lower().startswith(tuple(client.called))
 
 
 def _notes(entry: ClientEntry, library: Path, config: Config, calls: list[HeardCall]) -> Iterator[str]:
-    title, events = entry.client.title, {one.event for one in calls if _is(entry.client, one)}
+    title, events = entry.client.title, {call.event for call in calls if _is_call_of(entry.client, call)}
     if library != config.home:
         yield f"{title} uses another library than this one: {library} ({entry.where}, {HOME})."
     if not events:

@@ -79,7 +79,7 @@ def examine(config: Config, step: Step, home: Path | None = None) -> Health:
     option named it.
     """
     health = Health(str(config.home), program_versions(), describe_sqlite("", config.home))
-    check_library(health, partial(_opened_unlocked, config.home), partial(_unwatched, config.home), step)
+    check_library(health, partial(_open_unlocked, config.home), partial(_watch_problems, config.home), step)
     with step("Starting the servers of clients"):
         check_environment(health, config, read_machine(config.project))
     health.settings = effective_settings(config, home=home)
@@ -91,14 +91,14 @@ def describe_sandbox(config: Config) -> str:
     return plugins.hooks().describe_sandbox(config=config) or ""
 
 
-def _opened_unlocked(home: Path) -> AbstractContextManager[Library]:
+def _open_unlocked(home: Path) -> AbstractContextManager[Library]:
     """Open the library without what decisions need: a lock that cannot be read is one problem of several."""
     return Library.open(home, registered=registered_homes, trusted_folders=ListedFolders(home))
 
 
-def _unwatched(home: Path, folders: Sequence[Path]) -> Iterator[HealthProblem]:
-    for one in watch_failures(home, folders):
-        yield HealthProblem(one.what, one.remedy)
+def _watch_problems(home: Path, folders: Sequence[Path]) -> Iterator[HealthProblem]:
+    for failure in watch_failures(home, folders):
+        yield HealthProblem(failure.what, failure.remedy)
 
 
 def cloud_folder_problems(home: Path) -> Iterator[HealthProblem]:
@@ -206,8 +206,8 @@ def _digest(path: Path) -> str | None:
 
 def _shadowed_resources(library: Library) -> Iterator[str]:
     """Yield which resources of projects hide those of the user."""
-    last = library.store.backend.authorship.untrusted_resources()
-    heads = [head for head in library.store.heads() if head.id not in last]
+    untrusted = library.store.backend.authorship.untrusted_resources()
+    heads = [head for head in library.store.heads() if head.id not in untrusted]
     users = {(head.kind, head.name) for head in heads if head.scope == USER_SCOPE}
     projects = [head for head in heads if head.scope != USER_SCOPE and not is_plugins(head.scope)]
     hiding = [head for head in projects if (head.kind, head.name) in users]
@@ -220,22 +220,24 @@ def _shadowed_resources(library: Library) -> Iterator[str]:
 def _newcomers(library: Library, machine: Machine) -> Iterator[str]:
     """Yield which skills a client lists beside the collection that was chosen for it."""
     for where, choice in chosen_lists(library, machine):
-        if choice is not None and (came := unlisted_newcomers(library, where, choice)):
+        if choice is not None and (newcomers := unlisted_newcomers(library, where, choice)):
             use = f"`evolvable client collection use {choice.collection}{' --project' if where.project else ''}`"
-            beside = f"Claude Code lists {some(came, MOST)} {where.title} beside the collection {choice.collection}"
+            beside = (
+                f"Claude Code lists {some(newcomers, MOST)} {where.title} beside the collection {choice.collection}"
+            )
             yield f"{beside}: {use} hides what is not in it."
 
 
-def _unread(found: Iterable[MemoryCopy]) -> Iterator[HealthProblem]:
-    for one in found:
-        if one.state != "current":
-            why = f": {one.why}" if one.why else "."
-            place = f" in {one.path}" if one.project else ""
-            next_step = f"`evolvable client memory on{' --project' if one.project else ''}`"
-            yield HealthProblem(f"What {one.title} reads of the memories{place} is {one.state}{why}", next_step)
-        if one.warning:
-            option = " --project" if one.project else ""
-            yield HealthProblem(one.warning, f"Empty it, or `evolvable client memory off codex{option}`.")
+def _memory_problems(found: Iterable[MemoryCopy]) -> Iterator[HealthProblem]:
+    for copy in found:
+        if copy.state != "current":
+            why = f": {copy.why}" if copy.why else "."
+            place = f" in {copy.path}" if copy.project else ""
+            next_step = f"`evolvable client memory on{' --project' if copy.project else ''}`"
+            yield HealthProblem(f"What {copy.title} reads of the memories{place} is {copy.state}{why}", next_step)
+        if copy.warning:
+            option = " --project" if copy.project else ""
+            yield HealthProblem(copy.warning, f"Empty it, or `evolvable client memory off codex{option}`.")
 
 
 def _staging(library: Library) -> Iterator[HealthProblem]:
@@ -251,7 +253,7 @@ def _staging(library: Library) -> Iterator[HealthProblem]:
         )
 
 
-def _unsigned(library: Library) -> Iterator[HealthProblem]:
+def _unsigned_problems(library: Library) -> Iterator[HealthProblem]:
     """Yield a problem for decisions that the person's key did not sign, where approvals are locked."""
     for operation in unsigned_decisions(library.lock, library.store)[:MOST]:
         yield HealthProblem(
@@ -266,7 +268,7 @@ def _lost_lock(library: Library) -> Iterator[HealthProblem]:
         yield HealthProblem(*lost_lock_message(library.lock, lost))
 
 
-def _unattended(config: Config) -> list[str]:
+def _unattended_notes(config: Config) -> list[str]:
     """Return a note on a hook that may answer the questions of the server to the person."""
     why = why_unattended({}, config.project)
     return [f"No answer to a question in Claude Code approves anything here: {why}."] if why else []
@@ -282,14 +284,20 @@ def _trash(home: Path) -> list[str]:
     return [f"The trash holds {len(entries)} directories, {size:,} bytes ({limit}); `evolvable care trash` lists them."]
 
 
-def _unlisted(library: Library) -> Iterator[HealthProblem]:
+def _unlisted_problems(library: Library) -> Iterator[HealthProblem]:
     """Yield a problem for each folder that was trusted and is not in the person's configuration."""
-    every = library.store.backend.attestations.unlisted()
-    heads = library.store.backend.heads_by_id({one.resource for one in every})
+    every = library.store.backend.attestations.list_unlisted()
+    heads = library.store.backend.heads_by_id({attestation.resource for attestation in every})
     # Only decisions on the present content: what was decided on an older tree does not count any more.
-    found = [one for one in every if one.resource in heads and heads[one.resource].tree == one.tree]
-    for folder in sorted({one.folder or "" for one in found}):
-        trusted = count(len({one.resource for one in found if (one.folder or "") == folder}), "resource")
+    found = [
+        attestation
+        for attestation in every
+        if attestation.resource in heads and heads[attestation.resource].tree == attestation.tree
+    ]
+    for folder in sorted({attestation.folder or "" for attestation in found}):
+        trusted = count(
+            len({attestation.resource for attestation in found if (attestation.folder or "") == folder}), "resource"
+        )
         yield HealthProblem(
             f"{trusted} of {folder or 'a folder'} were trusted, and {folder or 'that folder'} is not listed under"
             f" [[trusted]] in {config_path()}: agents read between marks what a repository brought there.",
@@ -315,22 +323,22 @@ def check_environment(health: Health, config: Config, machine: Machine) -> None:
     ]
     health.problems += [
         HealthProblem(
-            f"{one.path} was changed without the person's signature; the strictest settings apply.",
+            f"{part.path} was changed without the person's signature; the strictest settings apply.",
             "Look at it; `evolvable care approvals unlock` and `lock` sign what it says now.",
         )
-        for one in config.person.parts
-        if one.unsigned
+        for part in config.person.parts
+        if part.unsigned
     ]
     health.notes += [*clients.notes, *notes, *(note for _, about in parts for note in about)]
     if holds_library(config.home):
-        with suppress(EvolvableError), _opened(config) as library:  # `check_library` says why it cannot be opened
+        with suppress(EvolvableError), _open_library(config) as library:  # `check_library` says why it cannot be opened
             health.standing = list(read_standing(library, config).lines)
             _check_decisions(health, config, machine, library)
     health.notes += _trash(config.home)
-    health.notes += _unattended(config)
+    health.notes += _unattended_notes(config)
 
 
-def _opened(config: Config) -> AbstractContextManager[Library]:
+def _open_library(config: Config) -> AbstractContextManager[Library]:
     return Library.open(
         config.home,
         registered=registered_homes,
@@ -345,9 +353,9 @@ def _check_decisions(health: Health, config: Config, machine: Machine, library: 
     with suppress(EvolvableError):
         copies = copy_statuses(config.home, machine, memory_text(library))
         copies += project_file_statuses(config.home, library)
-        health.memory = [one for one in copies if one.state != "off"]
-        health.problems += _unread(health.memory)
-    for check in (_staging, _lost_lock, _unsigned, _unlisted):
+        health.memory = [copy for copy in copies if copy.state != "off"]
+        health.problems += _memory_problems(health.memory)
+    for check in (_staging, _lost_lock, _unsigned_problems, _unlisted_problems):
         with suppress(EvolvableError):
             health.problems += check(library)
     with suppress(EvolvableError):

@@ -58,47 +58,47 @@ def _second(config: Config) -> Iterator[Setting]:
     """Yield the second file of settings, and what it says in vain."""
     if not config.person.files:
         return
-    said = config.person.edited.said
-    vain = sorted(said - {*NAMES, *FLOORS})
+    file_keys = config.person.editable.file_keys
+    vain = sorted(file_keys - {*NAMES, *FLOORS})
     why = [f"{', '.join(vain)}: read from the account's file alone"] if vain else []
-    if config.person.ignored and (names := [name for name in NAMES if name in said]):
+    if config.person.ignored and (names := [name for name in NAMES if name in file_keys]):
         why.append(f"{', '.join(names)}: {config.person.ignored}")
-    yield Setting("second file", str(config.person.edited.path), CONFIG, "; ".join(why))
+    yield Setting("second file", str(config.person.editable.path), CONFIG, "; ".join(why))
 
 
 def _authors(config: Config) -> Iterator[Setting]:
     """Yield what decides whose a text is and how an agent reads it, where the account's file says so."""
     account = config.person.parts[0]
-    said = {
+    values = {
         "agent text": account.agent_text,
         "confirm": account.confirm,
         "yours": ", ".join(map(str, account.yours)),
-        "followed": ", ".join(str(one.folder) for one in account.trusted if one.follow),
+        "followed": ", ".join(str(entry.folder) for entry in account.trusted if entry.follow),
     }
-    yield from (Setting(name, value, str(account.path)) for name, value in said.items() if value)
+    yield from (Setting(name, value, str(account.path)) for name, value in values.items() if value)
 
 
 def _file(config: Config, names: Callable[[PersonConfig], Container[str]], name: str) -> str:
     """Return the file that a name comes from. names: those of its kind that a file holds."""
-    second = config.person.edited
+    second = config.person.editable
     # A second file counts only for the names that it has, and only where it is not ignored.
     counts = config.person.files and not config.person.ignored and name in names(second)
     return str(second.path if counts else config.person.path)
 
 
-def _floor(config: Config, value: Callable[[Config], object], listed: Callable[[PersonConfig], object]) -> str:
+def _floor(config: Config, value: Callable[[Config], object], is_listed: Callable[[PersonConfig], object]) -> str:
     """Return where the floor of a setting comes from: the second file only where that makes it stricter.
 
-    value: the floor of a configuration. listed: whether what a file says holds the setting.
+    value: the floor of a configuration. is_listed: whether what a file says holds the setting.
     """
-    account, second = config.person.parts[0], config.person.edited
+    account, second = config.person.parts[0], config.person.editable
     # Without the second file the value would be another one, so that file sets it.
     if value(replace(config, person=account)) != value(config):
         return str(second.path)
-    return str(account.path) if listed(account) else DEFAULT
+    return str(account.path) if is_listed(account) else DEFAULT
 
 
-def _guarded(name: str, value: str, floor: str, variable: str, *, counts: bool, ignored: str) -> Setting:
+def _guarded_setting(name: str, value: str, floor: str, variable: str, *, counts: bool, ignored: str) -> Setting:
     """Return a setting that a variable may tighten only.
 
     floor: where what holds without the variable comes from. counts: whether the variable does. ignored: what the
@@ -108,44 +108,56 @@ def _guarded(name: str, value: str, floor: str, variable: str, *, counts: bool, 
 
 
 def _approve(config: Config, env: Mapping[str, str]) -> Setting:
-    own, said = config.person.approve, (env.get(settings.APPROVE) or "").strip().lower()
+    own, requested = config.person.approve, (env.get(settings.APPROVE) or "").strip().lower()
     counts = config.approve != own
-    floor = _floor(config, lambda one: one.person.approve, lambda one: "approve" in one.said or one.unsigned)
-    ignored = "" if counts or said == own else said
-    return _guarded("approve", config.approve, floor, settings.APPROVE, counts=counts, ignored=ignored)
+    floor = _floor(
+        config,
+        lambda candidate: candidate.person.approve,
+        lambda candidate: "approve" in candidate.file_keys or candidate.unsigned,
+    )
+    ignored = "" if counts or requested == own else requested
+    return _guarded_setting("approve", config.approve, floor, settings.APPROVE, counts=counts, ignored=ignored)
 
 
 def _lock(config: Config) -> Iterator[Setting]:
     if key := config.person.lock_key:
-        yield Setting("approvals lock", key[:16], _floor(config, lambda one: one.person.lock_key, lambda one: key))
+        yield Setting(
+            "approvals lock",
+            key[:16],
+            _floor(config, lambda candidate: candidate.person.lock_key, lambda candidate: key),
+        )
 
 
 def _memories(config: Config, env: Mapping[str, str]) -> Setting:
     name, variable = "review policy", settings.REVIEW_POLICY
     try:
         found = [f"{kind}={policy}" for kind, policy in approval_policies(config).items()]
-        floor = _floor(replace(config, review_policy=""), approval_policies, lambda one: one.review_policy)
+        floor = _floor(replace(config, review_policy=""), approval_policies, lambda candidate: candidate.review_policy)
     except EvolvableError as error:
         return Setting(name, "", variable, str(error))
     # A policy that the variable names and the floor forbids is not among those in force.
     text = (env.get(variable) or "").strip()
-    counts = bool(text) and all(one in text.replace(" ", "") for one in found)
+    counts = bool(text) and all(candidate in text.replace(" ", "") for candidate in found)
     # Memories are asked about where nothing is configured.
     value = ",".join(found) or "memory=ask"
-    return _guarded(name, value, floor, variable, counts=counts, ignored="" if counts else text)
+    return _guarded_setting(name, value, floor, variable, counts=counts, ignored="" if counts else text)
 
 
 def _budget(config: Config, env: Mapping[str, str]) -> Setting:
     name, variable = "review budget", settings.REVIEW_BUDGET
     try:
-        floor, asked, holds = budget_limits(config)
-        source = _floor(config, lambda one: budget_limits(one)[0], lambda one: "review" in one.budgets)
+        floor, requested, effective = budget_limits(config)
+        source = _floor(
+            config, lambda candidate: budget_limits(candidate)[0], lambda candidate: "review" in candidate.budgets
+        )
     except EvolvableError as error:
         return Setting(name, "", variable, str(error))
-    value = f"{holds.calls} calls, {holds.tokens:,} tokens" + (f", {holds.money:g} in money" if holds.money else "")
+    value = f"{effective.calls} calls, {effective.tokens:,} tokens" + (
+        f", {effective.money:g} in money" if effective.money else ""
+    )
     # Equal: no part of the variable was cut by the floor.
-    ignored = "" if holds == asked else env.get(variable) or ""
-    return _guarded(name, value, source, variable, counts=holds != floor, ignored=ignored)
+    ignored = "" if effective == requested else env.get(variable) or ""
+    return _guarded_setting(name, value, source, variable, counts=effective != floor, ignored=ignored)
 
 
 def _plain(name: str, value: str, env: Mapping[str, str], variable: str, usual: str) -> Setting:
@@ -159,12 +171,12 @@ def _review(config: Config, env: Mapping[str, str]) -> Setting:
 def _role(config: Config, role: str, setting: Setting) -> Setting:
     """Return a setting with its source, where it is who the person said answers in this role."""
     own = setting.source == DEFAULT and setting.value == ",".join(config.person.model_roles.get(role, ()))
-    return replace(setting, source=_file(config, lambda one: one.model_roles, role)) if own else setting
+    return replace(setting, source=_file(config, lambda person: person.model_roles, role)) if own else setting
 
 
 def _models(config: Config, env: Mapping[str, str]) -> Iterator[Setting]:
     for name, address in config.person.models.items():
-        yield Setting(f"models.{name}", address, _file(config, lambda one: one.models, name))
+        yield Setting(f"models.{name}", address, _file(config, lambda person: person.models, name))
     for name, value in model_rows(config):
         yield Setting(name, value, _file(config, _model_rows_of, name))
     # The environment names no addresses: a project or a client could set them and send texts elsewhere.
@@ -174,9 +186,9 @@ def _models(config: Config, env: Mapping[str, str]) -> Iterator[Setting]:
         yield Setting("model addresses", "as the providers have them" if not config.person.models else "", DEFAULT, why)
 
 
-def _model_rows_of(one: PersonConfig) -> list[str]:
+def _model_rows_of(person: PersonConfig) -> list[str]:
     """Return the names of the rows of `model_rows` that come from a file."""
-    return [*(f"models.{name}" for name in one.endpoints), *(f"role {role}" for role in one.model_roles)]
+    return [*(f"models.{name}" for name in person.endpoints), *(f"role {role}" for role in person.model_roles)]
 
 
 def _commands(config: Config) -> Iterator[Setting]:
@@ -187,5 +199,5 @@ def _commands(config: Config) -> Iterator[Setting]:
         yield from (Setting(role, ", ".join(names), where) for where, names in found.items())
 
 
-def _commands_of(role: str, one: PersonConfig) -> Mapping[str, Command]:
-    return one.commands.get(role, {})
+def _commands_of(role: str, person: PersonConfig) -> Mapping[str, Command]:
+    return person.commands.get(role, {})

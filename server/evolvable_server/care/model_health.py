@@ -20,10 +20,17 @@ _USUAL = {
 
 def model_rows(config: Config) -> Iterator[tuple[str, str]]:
     """Yield the name and the value of a setting for each named model, and for each role who answers."""
-    for one in config.person.endpoints.values():
-        key = one.key_file or (f"the variable {one.key_env}" if one.key_env else "none")
-        price = "unknown" if one.price is None else f"${one.price[0]:g} and ${one.price[1]:g} a million tokens"
-        yield f"models.{one.name}", f"{one.model} at {one.url} ({one.protocol}); key: {key}; price: {price}"
+    for endpoint in config.person.endpoints.values():
+        key = endpoint.key_file or (f"the variable {endpoint.key_env}" if endpoint.key_env else "none")
+        price = (
+            "unknown"
+            if endpoint.price is None
+            else f"${endpoint.price[0]:g} and ${endpoint.price[1]:g} a million tokens"
+        )
+        yield (
+            f"models.{endpoint.name}",
+            f"{endpoint.model} at {endpoint.url} ({endpoint.protocol}); key: {key}; price: {price}",
+        )
     set_now = {"judge": config.judge, "reviewer": config.review}
     for role in MODEL_ROLES if config.person.endpoints or config.person.model_roles else ():
         names = set_now.get(role) or ",".join(config.person.model_roles.get(role, ()))
@@ -34,17 +41,17 @@ def model_rows(config: Config) -> Iterator[tuple[str, str]]:
 
 def model_problems(config: Config) -> Iterator[HealthProblem]:
     """Yield what keeps a named model from answering, and roles that name nobody. Asks no model."""
-    named, person = named_models(config), config.person
-    for one in person.endpoints.values():
-        package = package_of(one.protocol)
+    models, person = named_models(config), config.person
+    for endpoint in person.endpoints.values():
+        package = package_of(endpoint.protocol)
         if find_spec(package) is None:
-            what = f"The model {one.name} needs the package {package}."
+            what = f"The model {endpoint.name} needs the package {package}."
             yield HealthProblem(what, f"pip install '.[{package}]' in your clone")
         try:
-            named.resolve(one.name)
+            models.resolve(endpoint.name)
         except EvolvableError as error:
             yield HealthProblem(str(error), error.hint)
-        if warning := check_plain_http(one):
+        if warning := check_plain_http(endpoint):
             yield HealthProblem(f"{warning[0].upper()}{warning[1:]}.", "Use https, or a tunnel from this machine.")
     for role in person.model_roles:
         # A critic is a proposer in another role and has no commands of its own.

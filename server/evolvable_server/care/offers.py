@@ -39,19 +39,19 @@ def setup_offers(config: Config, library: Library) -> list[SetupOffer]:
     for part in plugins.all_hooks().setup_offers(config=config, library=library):
         found += part
     # Reversed twice: of two with one name the first counts, and the order stays.
-    return list({one.name: one for one in reversed(found)}.values())[::-1]
+    return list({offer.name: offer for offer in reversed(found)}.values())[::-1]
 
 
 def find_offers(offers: Sequence[SetupOffer], names: Sequence[str]) -> list[SetupOffer]:
     """Return the offers of these names. Raise InvalidArgument for one that is not offered."""
-    known = {one.name: one for one in offers}
-    open_ones = [one.name for one in offers if not one.obstacle]
+    by_name = {offer.name: offer for offer in offers}
+    open_ones = [offer.name for offer in offers if not offer.obstacle]
     for name in names:
         if name not in open_ones:
-            why = f": {known[name].obstacle}" if name in known else ""
+            why = f": {by_name[name].obstacle}" if name in by_name else ""
             hint = f"Offered now: {', '.join(open_ones) or 'nothing'}."
             raise InvalidArgument(f"{name[:80]!r} is not offered now{why}.", hint)
-    return [known[name] for name in dict.fromkeys(names)]
+    return [by_name[name] for name in dict.fromkeys(names)]
 
 
 def _shorten(config: Config, library: Library) -> list[SetupOffer]:
@@ -61,27 +61,27 @@ def _shorten(config: Config, library: Library) -> list[SetupOffer]:
     machine = read_machine(config.project)
     # A project that needs more than half of the list does not empty it everywhere else.
     beside = 0 if crowded.where.project else min(room_of_projects(library, machine), BUDGET // 2)
-    kept = fitting_skills(crowded.skills, beside)
+    fitting = fitting_skills(crowded.skills, beside)
     free = f"; {beside:,} characters stay free for a project's own skills" if beside else ""
     order = "opened most" if any(skill.uses for skill in crowded.skills) else "first by name, as none was opened yet"
     text = (
-        f"{crowded.text}. A collection lists {len(kept)} of them with description, those {order}{free};"
-        f" find_skill finds the other {len(crowded.skills) - len(kept)}, and you can still call them by name."
+        f"{crowded.text}. A collection lists {len(fitting)} of them with description, those {order}{free};"
+        f" find_skill finds the other {len(crowded.skills) - len(fitting)}, and you can still call them by name."
         " Take it back: evolvable client collection stop"
     )
     found = find_clients(config, machine, read_client_homes(config))
-    connected = any(one.name == "claude-code" and one.is_connected for one in found)
+    connected = any(client.name == "claude-code" and client.is_connected for client in found)
     obstacle = "" if connected else "Claude Code is not connected, and would not find what it does not list"
-    return [SetupOffer("shorten", text, partial(_shorten_list, crowded, kept), obstacle)]
+    return [SetupOffer("shorten", text, partial(_shorten_list, crowded, fitting), obstacle)]
 
 
 def _shorten_list(
     crowded: MeasuredList, chosen: Sequence[ListedSkill], library: Library, caller: Caller, progress: Progress
 ) -> list[str]:
-    known = {one.name for one in list_collections(library)}
+    used_names = {collection.name for collection in list_collections(library)}
     # One name more than there are collections, so one of them is free.
-    names = [COLLECTION, *(f"{COLLECTION}-{number}" for number in range(2, len(known) + 3))]
-    name = next(one for one in names if one not in known)
+    names = [COLLECTION, *(f"{COLLECTION}-{number}" for number in range(2, len(used_names) + 3))]
+    name = next(candidate for candidate in names if candidate not in used_names)
     add_to_collection(library, caller, name, [Ref.parse(skill.ref) for skill in chosen])
     choose_collection(library, caller, crowded.where, name)
     listing = measure_listing(chosen, {})
@@ -118,9 +118,9 @@ def _review(config: Config) -> list[SetupOffer]:
     # Neither a client on this machine nor a configured model could review.
     if not programs and config.review == "handoff":
         return []
-    who = config.review if config.review != "handoff" else " or ".join(f"`{name}`" for name in programs)
+    agent = config.review if config.review != "handoff" else " or ".join(f"`{name}`" for name in programs)
     text = (
-        f"Review each session of {config.project} after its end: {who} reads it without secrets, in the background,"
+        f"Review each session of {config.project} after its end: {agent} reads it without secrets, in the background,"
         " where you corrected something, and its lessons wait for your yes. At most 300,000 tokens and $2 a day, which"
         " `evolvable status` shows. Take it back: evolvable learn review auto off"
     )

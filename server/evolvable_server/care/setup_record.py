@@ -31,20 +31,20 @@ class SetupRecord:
 def take_record(library: Library, clients: list[FoundClient]) -> SetupRecord:
     """Return what there is now."""
     newest = library.store.operations(1)
-    folders = {one.path: one.resources for one in folder_states(library)}
-    states = {one.name: one.state.value for one in clients}
+    folders = {folder.path: folder.resources for folder in folder_states(library)}
+    states = {client.name: client.state.value for client in clients}
     return SetupRecord(library.store.now(), newest[0].id if newest else 0, folders, states)
 
 
 def read_record(home: Path) -> SetupRecord | None:
     """Return what there was when setup ran last, None where it never did or that cannot be read."""
     try:
-        said = json.loads(read_regular(home / FILE, _MAX))
+        fields = json.loads(read_regular(home / FILE, _MAX))
         return SetupRecord(
-            at=str(said["at"]),
-            operation=int(said["operation"]),
-            folders={str(path): int(number) for path, number in said["folders"].items()},
-            clients={str(name): str(state) for name, state in said["clients"].items()},
+            at=str(fields["at"]),
+            operation=int(fields["operation"]),
+            folders={str(path): int(number) for path, number in fields["folders"].items()},
+            clients={str(name): str(state) for name, state in fields["clients"].items()},
         )
     # Another version may have written other fields: such a record counts as none.
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -61,7 +61,7 @@ def describe_changes(library: Library, before: SetupRecord, now: SetupRecord, cl
     since = changes_since(library, before.operation)
     lines = []
     if since.by:
-        by = ", ".join(f"{number} by {who}" for who, number in since.by.items())
+        by = ", ".join(f"{number} by {author}" for author, number in since.by.items())
         lines.append(f"changes: {by}; {some(since.refs, _MOST)}: evolvable log")
     return [*lines, *_folder_changes(before.folders, now.folders), *_client_changes(before.clients, clients)]
 
@@ -77,7 +77,7 @@ def _folder_changes(before: Mapping[str, int], now: Mapping[str, int]) -> Iterat
 
 
 def _client_changes(before: Mapping[str, str], clients: list[FoundClient]) -> Iterator[str]:
-    now = {one.name: one for one in clients}
+    now = {client.name: client for client in clients}
     for name, client in now.items():
         if name not in before:
             yield f"{client.title} is here now: {client.state}"

@@ -65,36 +65,38 @@ class Standing:
 def read_standing(library: Library, config: Config) -> Standing:
     """Return how the folders, the clients, their list and the inbox of a library stand."""
     folders = folder_states(library)
-    problems = [HealthProblem(wrong.what, wrong.next) for one in folders for wrong in folder_problems(one)]
-    failures = watch_failures(library.store.home, [Path(one.path) for one in folders])
-    problems += [HealthProblem(one.what, one.remedy) for one in failures]
+    problems = [HealthProblem(wrong.what, wrong.next) for folder in folders for wrong in folder_problems(folder)]
+    failures = watch_failures(library.store.home, [Path(folder.path) for folder in folders])
+    problems += [HealthProblem(failure.what, failure.remedy) for failure in failures]
     clients = find_clients(config, read_machine(config.project), read_client_homes(config))
     waits = waiting_line(library)
     lines = [StandingLine(Topic.WAITS, "", waits, False)] if waits else []
-    lines += [folder_line(one) for one in folders]
+    lines += [folder_line(folder) for folder in folders]
     lines += map(_client_line, clients)
     lines += _list_lines(library, config, clients)
     return Standing(folders, lines, problems)
 
 
-def folder_line(one: WatchedRoot) -> StandingLine:
+def folder_line(folder: WatchedRoot) -> StandingLine:
     """Return how a watched folder stands; what is wrong with it is in the problems."""
-    refused = some([issue.directory for issue in one.not_imported], MOST)
+    refused = some([issue.directory for issue in folder.not_imported], MOST)
     hints = {
         "changed on disk": ", `evolvable diff` shows how",
         "not imported": f" ({refused}), `evolvable doctor` says why",
-        "waiting for git": f": {some(one.waiting_for_git, MOST)}",
+        "waiting for git": f": {some(folder.waiting_for_git, MOST)}",
     }
     # A part may begin with its count, as in `3 changed on disk`.
-    parts = [f"{part}{hints.get(part.lstrip('0123456789 '), '')}" for part in one.state.split(", ")]
-    state = one.obstacle or "; ".join(parts)
-    pulled = f"; last pull, commit {one.pulled}" if one.pulled else ""
-    return StandingLine(Topic.FOLDER, f"{one.path} ({one.scope})", f"{state}{pulled}", one.state == IN_SYNC)
+    parts = [f"{part}{hints.get(part.lstrip('0123456789 '), '')}" for part in folder.state.split(", ")]
+    state = folder.obstacle or "; ".join(parts)
+    pulled = f"; last pull, commit {folder.pulled}" if folder.pulled else ""
+    return StandingLine(Topic.FOLDER, f"{folder.path} ({folder.scope})", f"{state}{pulled}", folder.state == IN_SYNC)
 
 
-def _client_line(one: FoundClient) -> StandingLine:
-    note = {ClientState.OPEN: f"`evolvable connect {one.name}` connects it"}.get(one.state, one.note)
-    return StandingLine(Topic.CLIENT, one.title, f"{one.state}; {note}" if note else str(one.state), one.is_connected)
+def _client_line(client: FoundClient) -> StandingLine:
+    note = {ClientState.OPEN: f"`evolvable connect {client.name}` connects it"}.get(client.state, client.note)
+    return StandingLine(
+        Topic.CLIENT, client.title, f"{client.state}; {note}" if note else str(client.state), client.is_connected
+    )
 
 
 def _list_lines(library: Library, config: Config, clients: Sequence[FoundClient]) -> Iterator[StandingLine]:
@@ -102,10 +104,10 @@ def _list_lines(library: Library, config: Config, clients: Sequence[FoundClient]
     machine = read_machine(config.project)
     if crowded := crowded_list(library, machine):
         # find_skill makes up for what the list leaves out, if the client is connected.
-        can_find = any(one.name == "claude-code" and one.is_connected for one in clients)
+        can_find = any(client.name == "claude-code" and client.is_connected for client in clients)
         fewer = f"; `{SHORTEN}` lists fewer" if can_find else ""
         yield StandingLine(Topic.LIST, "", f"{crowded.text}{fewer}", False)
-    for one in cut_lists(library, machine):
-        if one.cut:
+    for cut_list in cut_lists(library, machine):
+        if cut_list.cut:
             use = "`evolvable client collection use NAME --client CLIENT` lists fewer"
-            yield StandingLine(Topic.LIST, "", f"{one.text}; {use}", False)
+            yield StandingLine(Topic.LIST, "", f"{cut_list.text}; {use}", False)

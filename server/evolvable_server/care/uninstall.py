@@ -144,20 +144,20 @@ class Removal:
 def plan_removal(config: Config, data: bool, warn: Callable[[str], None]) -> Removal:
     """Return what is removed with the library. data: its files too. warn: is told what cannot be read."""
     home = config.home
-    entries, copies = list(_connected(config, warn)), read_enabled_copies(home)
+    entries, copies = list(_connected_entries(config, warn)), read_enabled_copies(home)
     watched = watched_folders(home, warn)
-    connected = [one for one, place in entries if place == os.path.realpath(home)]
+    connected = [entry for entry, place in entries if place == os.path.realpath(home)]
     settings = own_entries(config.person, home) if data else []
-    gone = list(_data(home, watched)) if data else []
-    lines = [f"{one.client.title}: the entry {one.name} in {one.path}" for one in connected]
+    gone = list(_data_paths(home, watched)) if data else []
+    lines = [f"{entry.client.title}: the entry {entry.name} in {entry.path}" for entry in connected]
     lines += [f"the memories in {path}" for path, _ in copies.values()]
-    lines += [f"the memory of the project in {one.path}" for one in project_memory_files(home)]
-    lines += [f"the collection {one.collection} in {one.settings}" for one in _choices(home)]
-    lines += [f"watching {one.path}; its files stay" for one in watched]
+    lines += [f"the memory of the project in {file.path}" for file in project_memory_files(home)]
+    lines += [f"the collection {choice.collection} in {choice.settings}" for choice in _choices(home)]
+    lines += [f"watching {folder.path}; its files stay" for folder in watched]
     lines += [f"{path}, for good" for path in gone]
-    lines += [f"{entry} in {config.person.edited.path}" for entry in settings]
-    others = [_other_entry(one, place) for one, place in entries if one not in connected]
-    left = [*others, *_left(home, gone, data), *(_left_settings(config) if data else ())]
+    lines += [f"{entry} in {config.person.editable.path}" for entry in settings]
+    others = [_other_entry(entry, place) for entry, place in entries if entry not in connected]
+    left = [*others, *_describe_left(home, gone, data), *(_describe_left_settings(config) if data else ())]
     return Removal(home, connected, list(copies), watched, gone, settings, Uninstalled(lines, left))
 
 
@@ -171,8 +171,8 @@ class AccountRemoval:
 
     def carry_out(self) -> None:
         """Delete them."""
-        for one in self.gone:
-            _delete(one)
+        for file in self.gone:
+            _delete(file)
         with contextlib.suppress(OSError):
             # Only the account's own folder: a second file lies among files of others.
             if self.path is not None and self.path == config_path():
@@ -183,13 +183,13 @@ def plan_account_removal(config: Config) -> AccountRemoval:
     """Return what the libraries of the account share, and which of them go on without it."""
     path = own_path()
     gone = shared_files(path) if path is not None else []
-    lines = [f"{one}, for good" for one in gone] + (shared_entries(config.person.edited) if gone else [])
-    users = [str(one) for one in registered_homes() if holds_library(one)]
-    left = [f"the library in {one}, without these settings from then on" for one in users]
+    lines = [f"{file}, for good" for file in gone] + (shared_entries(config.person.editable) if gone else [])
+    users = [str(home) for home in registered_homes() if holds_library(home)]
+    left = [f"the library in {home}, without these settings from then on" for home in users]
     return AccountRemoval(path, gone, Uninstalled(lines, left))
 
 
-def _connected(config: Config, warn: Callable[[str], None]) -> Iterator[tuple[ConfigurationEntry, str]]:
+def _connected_entries(config: Config, warn: Callable[[str], None]) -> Iterator[tuple[ConfigurationEntry, str]]:
     """Yield the entries of our server in the clients, each with the library that it opens."""
     machine = read_machine(config.project)
     for client in all_clients().values():
@@ -218,19 +218,19 @@ def _choices(home: Path) -> list[ListingChoice]:
     return []
 
 
-def _data(home: Path, watched: Sequence[WatchedFolder]) -> Iterator[Path]:
+def _data_paths(home: Path, watched: Sequence[WatchedFolder]) -> Iterator[Path]:
     yield from (path for name in _OURS for path in sorted(home.glob(name)))
     yield from replaced_libraries(home)
-    places = (place for one in watched for place in possible_staging(one.path))
+    places = (place for folder in watched for place in possible_staging(folder.path))
     # Never a link: it leads to a folder of somebody else.
     yield from (place for place in places if place.is_dir() and not place.is_symlink())
 
 
-def _left(home: Path, gone: Sequence[Path], data: bool) -> Iterator[str]:
+def _describe_left(home: Path, gone: Sequence[Path], data: bool) -> Iterator[str]:
     if not data:
         yield f"the library in {home}; `evolvable uninstall --data` deletes it"
         if before := list(replaced_libraries(home)):
-            yield f"{count(len(before), 'library')} that `recover` replaced: {some([str(one) for one in before], 5)}"
+            yield f"{count(len(before), 'library')} that `recover` replaced: {some([str(path) for path in before], 5)}"
     elif home.is_dir() and (others := sorted(path.name for path in set(home.iterdir()) - set(gone))):
         yield f"what Evolvable did not write in {home}: {some(others, 10)}"
     yield "copies of client configurations from before each change: *.backup-* beside the file"
@@ -242,14 +242,14 @@ def _other_entry(entry: ConfigurationEntry, place: str) -> str:
     return f"{entry.client.title}: the entry {entry.name} in {entry.path}, which is of the library in {place}"
 
 
-def _left_settings(config: Config) -> Iterator[str]:
+def _describe_left_settings(config: Config) -> Iterator[str]:
     """Yield what the libraries of the account share, and how it is deleted."""
     path = own_path()
     if path is None or not shared_files(path):
         return
-    names = shared_entries(config.person.edited, config.home)
-    said = f" ({'; '.join(names)})" if names else ""
-    yield f"what all libraries of the account share{said}: {path}; `evolvable uninstall --account` deletes it"
+    names = shared_entries(config.person.editable, config.home)
+    suffix = f" ({'; '.join(names)})" if names else ""
+    yield f"what all libraries of the account share{suffix}: {path}; `evolvable uninstall --account` deletes it"
 
 
 def _delete(path: Path) -> None:

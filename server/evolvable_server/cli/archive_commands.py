@@ -81,9 +81,9 @@ def _show_imported(result: ImportResult, removed: Collection[str]) -> None:
         say(f"refused: {refused.name}", *(f"  - {to_cli_words(problem)}" for problem in refused.problems))
     show_near_duplicates(result.doubles)
     waiting = f" {len(result.waiting):,} waiting in the inbox," if result.waiting else ""
-    kept = f" {len(removed):,} removed with their history," if removed else ""
+    history = f" {len(removed):,} removed with their history," if removed else ""
     say(
-        f"{len(added):,} added,{kept} {len(result.updated):,} updated,{waiting} {len(result.unchanged):,} unchanged,"
+        f"{len(added):,} added,{history} {len(result.updated):,} updated,{waiting} {len(result.unchanged):,} unchanged,"
         f" {len(result.refused):,} refused."
     )
     if result.looks:
@@ -112,10 +112,14 @@ def export_command(
 
 
 def _show_exported(result: ExportResult) -> None:
-    held = result.left_out
+    left_out = result.left_out
     # A folder can take single resources later; a file is written as a whole.
-    again = f"with {' '.join(one.ref for one in held[:10])}" if result.format == "folders" else "with --replace"
-    warn_left_out(held, f"Then repeat the command {again}.")
+    again = (
+        f"with {' '.join(resource.ref for resource in left_out[:10])}"
+        if result.format == "folders"
+        else "with --replace"
+    )
+    warn_left_out(left_out, f"Then repeat the command {again}.")
     say(f"{count(len(result.resources), 'resource')} written to {result.target}")
 
 
@@ -128,8 +132,8 @@ def backup_command(state: CommandContext, target: Path, replace: bool) -> Output
     Into the new folder TARGET, while others go on writing. To use it: evolvable --home TARGET ...
     """
     with state.library() as (library, _), progress("Copying") as show:
-        made = back_up(library.store, target, show, replace=replace)
+        folder = back_up(library.store, target, show, replace=replace)
         # What a missing part keeps beside the library is not in the copy.
         warn(*plugins.left_by_missing_parts(library))
-    size = (made / LIBRARY_FILE).stat().st_size
-    return Output({"target": str(made), "bytes": size}, lambda _: say(f"{size:,} bytes in {made}"))
+    size = (folder / LIBRARY_FILE).stat().st_size
+    return Output({"target": str(folder), "bytes": size}, lambda _: say(f"{size:,} bytes in {folder}"))

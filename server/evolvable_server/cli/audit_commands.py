@@ -34,7 +34,7 @@ def audit_command(
         raise click.UsageError("--head and --from go with --verify.")
     if source is not None:
         try:
-            return _verified(verify_entries(read_export(source), head))
+            return _verification_output(verify_entries(read_export(source), head))
         except OSError as error:
             raise InvalidArgument(f"{source} cannot be read: {error.strerror}.") from None
     with state.library() as (library, _):
@@ -42,12 +42,12 @@ def audit_command(
             rows = export_log(library, target)
             return Output({"file": str(target), "rows": rows}, lambda _: say(f"{target} has {rows} rows."))
         if verify:
-            return _verified(verify_log(library, head))
+            return _verification_output(verify_log(library, head))
         found = library.store.backend.audit.newest(limit)
-    return Output({"rows": [asdict(one) for one in found]}, lambda _: _show(found))
+    return Output({"rows": [asdict(entry) for entry in found]}, lambda _: _show(found))
 
 
-def _verified(report: AuditReport) -> Output[object]:
+def _verification_output(report: AuditReport) -> Output[object]:
     def show(_: object) -> None:
         for problem in report.problems:
             say(f"  {problem}")
@@ -60,8 +60,8 @@ def _verified(report: AuditReport) -> Output[object]:
 def _show(found: list[AuditEntry]) -> None:
     if not found:
         say("No decision was recorded yet.")
-    for one in found:
-        who = f"{one.principal} ({one.via})" if one.via else one.principal
-        made = f", operation {one.operation}" if one.operation is not None else ""
-        say(f"{one.number}  {one.at[:19]}Z  {one_line(f'{one.decision} {one.subject}')}{made}")
-        say(f"    by {one_line(who)} from {one_line(one.address)}")
+    for entry in found:
+        author = f"{entry.principal} ({entry.via})" if entry.via else entry.principal
+        operation = f", operation {entry.operation}" if entry.operation is not None else ""
+        say(f"{entry.number}  {entry.at[:19]}Z  {one_line(f'{entry.decision} {entry.subject}')}{operation}")
+        say(f"    by {one_line(author)} from {one_line(entry.address)}")

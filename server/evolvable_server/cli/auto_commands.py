@@ -46,7 +46,7 @@ def show_auto_status(found: AutoStatus) -> None:
     ]
     if found.skills:
         rows.append((("at once", "bold"), f"lessons of {', '.join(found.skills)}, where the scan has no question"))
-    rows += [(("failed", "bold"), (one, "yellow")) for one in found.failed]
+    rows += [(("failed", "bold"), (failure, "yellow")) for failure in found.failed]
     if found.nobody:
         text = f"{count(len(found.nobody), 'session')} of clients without a headless mode: `evolvable learn review`"
         rows.append((("by hand", "bold"), text))

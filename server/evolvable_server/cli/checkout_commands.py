@@ -59,25 +59,27 @@ def checkout_command(
     """
     config = state.config()
     place = open_project(config.project) if project else config.project
-    machine, wanted = read_machine(place), Kind(kind) if kind else None
+    machine, only_kind = read_machine(place), Kind(kind) if kind else None
     with state.library() as (library, caller):
         chooser = FolderChooser(library.store, config.home, read_client_homes(config))
         scope = (config.scope or chooser.scope_of(place)) if project else USER_SCOPE
-        targets = list(_targets(library, machine, where, wanted, scope, project))
+        targets = list(_targets(library, machine, where, only_kind, scope, project))
         if not targets:
             raise InvalidArgument(f"The library has nothing of scope {scope} for {', '.join(where)}.", _HINT)
         leaving = [head for target in targets for head in library.store.heads(target.kind, scope)]
-        chosen, held = _split(library, targets, [head for head in leaving if not only or head.name in only])
+        chosen, held_by_ref = _split_by_secret(
+            library, targets, [head for head in leaving if not only or head.name in only]
+        )
         more, remarks = chosen, list[str]()
         # Only Claude Code starts delegates, so only there the agents and their skills come along.
-        if "claude-code" in where and wanted is None:
+        if "claude-code" in where and only_kind is None:
             more, remarks = needed_by(library, chosen)
-            more, parts = _split(library, targets, more)
-            held |= parts
-        check_anything_leaves("The checkout", held.values(), more)
+            more, parts = _split_by_secret(library, targets, more)
+            held_by_ref |= parts
+        check_anything_leaves("The checkout", held_by_ref.values(), more)
         # A name that no target has is an error, also where other names were found.
         for name in only:
-            if not any(_named(library, target.kind, scope, [name]) for target in targets):
+            if not any(_existing_names(library, target.kind, scope, [name]) for target in targets):
                 library.store.head(Ref(targets[0].kind, name, scope))  # says what is wrong
         if project:
             # Before the first file is written: a running server that sees the file needs the scope of its project.
@@ -87,18 +89,20 @@ def checkout_command(
         agents_first = sorted(targets, key=lambda target: target.kind is not Kind.AGENT)
         done = {
             # A list keeps out what was not chosen or holds a secret; None writes all of the kind.
-            target: _check_out(library, target, scope, written.get(target.client, chosen) if only or held else None)
+            target: _check_out(
+                library, target, scope, written.get(target.client, chosen) if only or held_by_ref else None
+            )
             for target in agents_first
         }
         results = [done[target] for target in targets]
         proposed = _start_delegates(library, caller, targets, scope)
         remarks += [_ON_PROPOSAL.format(ref=ref, number=number) for ref, number in proposed.items()]
-        withheld = _withheld(library, targets, scope)
-        twice = list(_twice(library.working_copies.folders(), machine.user))
-    left_out = [*held.values()]
-    shown = partial(_show_checkout, results, left_out, [*withheld, *remarks, *twice], verbose)
-    given = {"folders": results, "left_out": left_out, "out_of_force": withheld}
-    return Output(given, lambda _: shown(), ExitCode.ERROR if left_out else ExitCode.DONE)
+        withheld = _describe_withheld(library, targets, scope)
+        doubled = list(_doubled_folder_warnings(library.working_copies.folders(), machine.user))
+    left_out = [*held_by_ref.values()]
+    render = partial(_show_checkout, results, left_out, [*withheld, *remarks, *doubled], verbose)
+    result = {"folders": results, "left_out": left_out, "out_of_force": withheld}
+    return Output(result, lambda _: render(), ExitCode.ERROR if left_out else ExitCode.DONE)
 
 
 _ON_PROPOSAL = "{ref}: proposal {number} has Claude Code's Skill tool start its delegate: evolvable inbox show {number}"
@@ -106,33 +110,37 @@ _ON_PROPOSAL = "{ref}: proposal {number} has Claude Code's Skill tool start its 
 _HINT = "`evolvable list` shows what there is, `--project` takes what belongs to the open project."
 
 
-def _split(
+def _split_by_secret(
     library: Library, targets: Sequence[Target], heads: Sequence[Head]
 ) -> tuple[list[Head], dict[str, HeldBack]]:
     """Return those that may be written, and by ref those that a secret holds back.
 
     What lies in every target already does not leave the library by this command.
     """
-    here = {folder.path: _lying_in(library, folder) for folder in library.working_copies.folders()}
-    there = [(target.kind, here.get(target.path.resolve(), set())) for target in targets]
+    here = {folder.path: _resources_in(library, folder) for folder in library.working_copies.folders()}
+    present = [(target.kind, here.get(target.path.resolve(), set())) for target in targets]
     # What a target holds already has left the library before.
-    absent = [head.ref for head in heads if any(head.kind is kind and head.id not in known for kind, known in there)]
-    held = {one.ref: one for one in held_back(library, absent)}
-    return [head for head in heads if str(head.ref) not in held], held
+    absent = [head.ref for head in heads if any(head.kind is kind and head.id not in ids for kind, ids in present)]
+    held_by_ref = {item.ref: item for item in held_back(library, absent)}
+    return [head for head in heads if str(head.ref) not in held_by_ref], held_by_ref
 
 
-def _lying_in(library: Library, folder: WatchedFolder) -> set[int]:
+def _resources_in(library: Library, folder: WatchedFolder) -> set[int]:
     """Return the ids of the resources that a watched folder holds, itself or by a link."""
     copies = library.working_copies
-    bound = {one.resource for one in copies.bindings.of_folder(folder).values() if one.version is not None}
+    bound = {binding.resource for binding in copies.bindings.of_folder(folder).values() if binding.version is not None}
     return bound | copies.copy(folder).status.linked_resources()
 
 
-def _withheld(library: Library, targets: Sequence[Target], scope: str) -> list[str]:
+def _describe_withheld(library: Library, targets: Sequence[Target], scope: str) -> list[str]:
     """Return a line for each resource of which these folders hold an approved value in place of a newer one."""
-    there = {(target.path.resolve(), target.kind) for target in targets}
-    folders = [one for one in library.working_copies.folders() if (one.path, one.kind) in there and one.scope == scope]
-    bound = {id for folder in folders for id in _given_otherwise(library, folder)}
+    places = {(target.path.resolve(), target.kind) for target in targets}
+    folders = [
+        watched
+        for watched in library.working_copies.folders()
+        if (watched.path, watched.kind) in places and watched.scope == scope
+    ]
+    bound = {id for folder in folders for id in _resources_with_other_value(library, folder)}
     lines = dict[str, None]()
     for head in library.store.backend.heads_by_id(bound).values():
         if (out := library.powers(head)) is not None:
@@ -146,18 +154,18 @@ def _start_delegates(library: Library, caller: Caller, targets: Sequence[Target]
     Return the proposals, by ref, for the skills whose copies are not the checkout's own.
     """
     proposed, copies = dict[str, int](), library.working_copies
-    there = {target.path.resolve() for target in targets if target.client == FORKS and target.kind is Kind.SKILL}
+    paths = {target.path.resolve() for target in targets if target.client == FORKS and target.kind is Kind.SKILL}
     for folder in copies.folders():
-        if folder.path in there and (folder.scope, folder.kind) == (scope, Kind.SKILL):
+        if folder.path in paths and (folder.scope, folder.kind) == (scope, Kind.SKILL):
             copies.copy(folder).sync(copies.copy(folder).status.powers.directories(), removals=False)
             proposed |= propose_forks(library, caller, folder)
     return proposed
 
 
-def _given_otherwise(library: Library, folder: WatchedFolder) -> set[int]:
+def _resources_with_other_value(library: Library, folder: WatchedFolder) -> set[int]:
     records = library.working_copies.copy(folder).status.powers
     bound = library.working_copies.bindings.of_directories(folder, records.directories())
-    return {one.resource for one in bound.values()}
+    return {binding.resource for binding in bound.values()}
 
 
 def _targets(
@@ -169,9 +177,9 @@ def _targets(
         if client is None or client.folders is None:
             # A word without a slash that is no folder is more likely a mistyped client than a new folder.
             if "/" not in word and not Path(word).is_dir():
-                known = ", ".join(sorted(name for name, one in clients.items() if one.folders is not None))
+                names = ", ".join(sorted(name for name, candidate in clients.items() if candidate.folders is not None))
                 raise InvalidArgument(
-                    f"{word} is no client and no folder.", f"Name {known}, or a folder like ./{word}."
+                    f"{word} is no client and no folder.", f"Name {names}, or a folder like ./{word}."
                 )
             check_work_tree(Path(word).resolve(), library.folders())
             yield Target(Path(word), kind or Kind.SKILL)
@@ -199,16 +207,16 @@ def _check_out(library: Library, target: Target, scope: str, chosen: Sequence[He
             forks=target.client == FORKS,
         )
     # Other folders may have links to what was imported here.
-    library.working_copies.behind({taken.ref for taken in sync.taken})
+    library.working_copies.sync_behind({resource.ref for resource in sync.taken})
     return sync_result(sync)
 
 
-def _named(library: Library, kind: Kind, scope: str, names: Sequence[str]) -> list[str]:
+def _existing_names(library: Library, kind: Kind, scope: str, names: Sequence[str]) -> list[str]:
     """Return those of the names that a resource of this kind has."""
     return [head.name for head in library.store.heads(kind, scope) if head.name in names]
 
 
-def _twice(folders: Sequence[WatchedFolder], home: Path) -> Iterator[str]:
+def _doubled_folder_warnings(folders: Sequence[WatchedFolder], home: Path) -> Iterator[str]:
     """Yield a warning when Codex reads two folders that hold the same skills: it shows each of them twice."""
     both = [home / ".codex/skills", home / ".agents/skills"]
     watched = [folder.path for folder in folders if folder.path in [path.resolve() for path in both]]
@@ -217,9 +225,9 @@ def _twice(folders: Sequence[WatchedFolder], home: Path) -> Iterator[str]:
 
 
 def _show_checkout(
-    results: Sequence[SyncResult], held: Sequence[HeldBack], remarks: Sequence[str], verbose: bool
+    results: Sequence[SyncResult], left_out: Sequence[HeldBack], remarks: Sequence[str], verbose: bool
 ) -> None:
     show_sync(results, verbose)
     warn(*remarks)
-    warn_left_out(held)
+    warn_left_out(left_out)
     say("\nA running server keeps these folders and the library in sync. `evolvable folders drop PATH` ends that.")

@@ -85,9 +85,9 @@ def connect_command(
         # Not broken into lines for the screen: it is pasted.
         # With --json, stdout holds the error alone.
         click.echo(f"{entry_forms(name, start)}\n", err=state.json)
-        known = ", ".join(all_clients())
+        names = ", ".join(all_clients())
         raise click.UsageError(
-            f"{ascii(client[:60])} is none of the clients that are known: {known}. Nothing was written; paste the "
+            f"{ascii(client[:60])} is none of the clients that are known: {names}. Nothing was written; paste the "
             "entry, in the form that its own documentation shows, into its configuration."
         )
     result = connect(_entry_of(state, client, scope, name), start, dry_run=dry_run, trust=trust, hooks=hooks)
@@ -134,7 +134,7 @@ def _variable(text: str) -> tuple[str, str]:
 
 
 # By what was done, and whether it was written: a trial run writes nothing.
-_SAID = {
+_MESSAGES = {
     ("connected", True): "{title} is connected: {name} in {path}",
     ("updated", True): "{title} was connected already; its entry {name} in {path} is up to date now.",
     ("unchanged", False): "{title} is already connected: {name} in {path}. Nothing changed.",
@@ -147,7 +147,7 @@ _SAID = {
 
 
 def _show_connection(result: ClientConnection, dry_run: bool) -> None:
-    say(_SAID[result.done, result.written].format(title=result.title, name=result.name, path=result.path))
+    say(_MESSAGES[result.done, result.written].format(title=result.title, name=result.name, path=result.path))
     if result.by:
         say(f"{'By' if result.written else 'It would be done by'}: {result.by}")
     if result.backup:

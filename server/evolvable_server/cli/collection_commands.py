@@ -147,9 +147,9 @@ def _list_of(state: CommandContext, library: Library, project: bool) -> ClientLi
     machine, folders = read_machine(state.config().project), library.folders()
     if project:
         return project_list(folders, machine)
-    for one in client_lists(folders, machine):
-        if not one.project:
-            return one
+    for client_list in client_lists(folders, machine):
+        if not client_list.project:
+            return client_list
     hint = "`evolvable init ~/.claude/skills` watches it; --project is for the skills of the open project."
     raise InvalidArgument("Your folder of skills for Claude Code is not watched.", hint)
 
@@ -168,8 +168,8 @@ def _place(library: Library, where: ClientList, choice: ListingChoice | None) ->
         skills=listing.skills,
         size=listing.size,
         budget=BUDGET,
-        without_description=[one.ref for one in listing.bare],
-        hidden=[one.ref for one in listing.hidden],
+        without_description=[skill.ref for skill in listing.bare],
+        hidden=[skill.ref for skill in listing.hidden],
         newcomers=unlisted_newcomers(library, where, choice) if choice is not None else [],
     )
 
@@ -178,12 +178,12 @@ def _summaries(library: Library) -> list[CollectionSummary]:
     choices = library.store.backend.collections.choices()
     return [
         CollectionSummary(
-            one.name,
-            list(one.refs),
-            list(one.gone),
-            [str(choice.settings) for choice in choices if choice.collection == one.name],
+            collection.name,
+            list(collection.refs),
+            list(collection.gone),
+            [str(choice.settings) for choice in choices if choice.collection == collection.name],
         )
-        for one in verbs.list_collections(library)
+        for collection in verbs.list_collections(library)
     ]
 
 
@@ -191,8 +191,13 @@ def _show_list(result: Mapping[str, Any]) -> None:
     summaries: list[CollectionSummary] = result["collections"]
     if summaries:
         rows: list[Row] = [
-            [(one.name, "bold"), str(len(one.skills)), "used" if one.used else "", some(one.skills, MAX_NAMED)]
-            for one in summaries
+            [
+                (summary.name, "bold"),
+                str(len(summary.skills)),
+                "used" if summary.used else "",
+                some(summary.skills, MAX_NAMED),
+            ]
+            for summary in summaries
         ]
         show_table(["collection", "skills", "", "holds"], rows, names=("collection",), wide=("holds",))
     else:
@@ -200,8 +205,8 @@ def _show_list(result: Mapping[str, Any]) -> None:
     places: list[ListedPlace] = result["lists"]
     if not places:
         say("\nNo folder of skills that Claude Code reads is watched. `evolvable init ~/.claude/skills` watches yours.")
-    for one in places:
-        _show_place(one)
+    for place in places:
+        _show_place(place)
     others: list[CutList] = result["others"]
     for other in others:
         say(f"\n{other.text}.")
@@ -219,41 +224,41 @@ def _show_other(change: ListChange, dry_run: bool) -> None:
         show_diff(change.diff)
 
 
-def _show_place(one: ListedPlace) -> None:
-    chosen = f" by the collection {one.collection}" if one.collection else ""
-    size = f"{one.size:,} of {one.budget:,} characters"
-    say(f"\nClaude Code lists {count(one.skills, 'skill')} {one.where}{chosen}: {size}.")
-    if one.without_description:
-        say(f"  without description: {some(one.without_description, MAX_NAMED)}")
-    if one.hidden:
-        say(f"  found by find_skill alone: {some(one.hidden, MAX_NAMED)}")
-    if one.newcomers:
-        said = f"evolvable client collection use {one.collection}"
-        say(f"  not in the collection, and listed: {some(one.newcomers, MAX_NAMED)}. `{said}` hides them.")
+def _show_place(place: ListedPlace) -> None:
+    chosen = f" by the collection {place.collection}" if place.collection else ""
+    size = f"{place.size:,} of {place.budget:,} characters"
+    say(f"\nClaude Code lists {count(place.skills, 'skill')} {place.where}{chosen}: {size}.")
+    if place.without_description:
+        say(f"  without description: {some(place.without_description, MAX_NAMED)}")
+    if place.hidden:
+        say(f"  found by find_skill alone: {some(place.hidden, MAX_NAMED)}")
+    if place.newcomers:
+        use_command = f"evolvable client collection use {place.collection}"
+        say(f"  not in the collection, and listed: {some(place.newcomers, MAX_NAMED)}. `{use_command}` hides them.")
 
 
 def _show(state: CommandContext, library: Library, name: str) -> Output[dict[str, Any]]:
     found = verbs.find_collection(library, name)
     lists = client_lists(library.folders(), read_machine(state.config().project))
-    listed = {skill.id: skill for where in lists for skill in listed_skills(library, where)}
+    skills_by_id = {skill.id: skill for where in lists for skill in listed_skills(library, where)}
     heads = library.store.backend.heads_by_id(found.ids)
     refs = {id_: str(heads[id_].ref) for id_ in found.ids}
-    skills = [_skill(refs[id_], listed.get(id_)) for id_ in sorted(refs, key=refs.__getitem__)]
-    shown = {"name": name, "skills": [asdict(one) for one in skills], "gone": list(found.gone)}
-    return Output(shown, lambda _: _show_skills(skills, found))
+    skills = [_skill(refs[id_], skills_by_id.get(id_)) for id_ in sorted(refs, key=refs.__getitem__)]
+    result = {"name": name, "skills": [asdict(collected) for collected in skills], "gone": list(found.gone)}
+    return Output(result, lambda _: _show_skills(skills, found))
 
 
-def _skill(ref: str, listed: ListedSkill | None) -> CollectionSkill:
-    return CollectionSkill(ref, listed.size if listed else None, listed.uses if listed else 0)
+def _skill(ref: str, listed_skill: ListedSkill | None) -> CollectionSkill:
+    return CollectionSkill(ref, listed_skill.size if listed_skill else None, listed_skill.uses if listed_skill else 0)
 
 
 def _show_skills(skills: Sequence[CollectionSkill], found: SkillCollection) -> None:
     rows: list[Row] = [
-        [(one.ref, "bold"), f"{one.size:,}" if one.size is not None else "in no folder", f"{one.opened:,}"]
-        for one in skills
+        [(skill.ref, "bold"), f"{skill.size:,}" if skill.size is not None else "in no folder", f"{skill.opened:,}"]
+        for skill in skills
     ]
     show_table(["skill", "characters", "opened"], rows, names=("skill",), spare=("opened",))
-    sizes = [one.size for one in skills if one.size is not None]
+    sizes = [skill.size for skill in skills if skill.size is not None]
     say(f"\n{sum(sizes) + max(0, len(sizes) - 1):,} of {BUDGET:,} characters.")  # a line end between two
     if found.gone:
         say(f"Removed from the library: {some(list(found.gone), MAX_NAMED)}.")
@@ -264,8 +269,13 @@ def _change(library: Library, caller: Caller, action: str, name: str, refs: Sequ
         left, gone = verbs.add_to_collection(library, caller, name, refs), list[str]()
     else:
         left, gone = verbs.remove_from_collection(library, caller, name, refs)
-    used = [one for one in library.store.backend.collections.choices() if one.collection == name]
-    result = {"name": name, "skills": list(left.refs), "removed": gone, "used": [str(one.settings) for one in used]}
+    used = [choice for choice in library.store.backend.collections.choices() if choice.collection == name]
+    result = {
+        "name": name,
+        "skills": list(left.refs),
+        "removed": gone,
+        "used": [str(choice.settings) for choice in used],
+    }
     return Output(result, lambda _: _show_members(name, left, gone, used))
 
 
@@ -290,7 +300,7 @@ def _show_change(change: ListChange, where: ClientList, listing: SkillListing, d
     say(f"Claude Code {verb} {chosen} {where.title}:")
     say(f"  {count(len(change.listed), 'skill')}, {listing.size:,} of {BUDGET:,} characters")
     if listing.bare:
-        say(f"  without description: {some([one.ref for one in listing.bare], MAX_NAMED)}")
+        say(f"  without description: {some([skill.ref for skill in listing.bare], MAX_NAMED)}")
     if change.hidden:
         say(f"  found by find_skill alone: {some(change.hidden, MAX_NAMED)}")
     if dry_run:
@@ -299,8 +309,8 @@ def _show_change(change: ListChange, where: ClientList, listing: SkillListing, d
     if change.kept:
         warn(f"Your own settings decide about {some(change.kept, MAX_NAMED)}; they stay.")
     if not change.written:
-        there = Path(change.settings).exists()
-        say(f"{change.settings} says so already." if there else f"{change.settings} does not exist and is not needed.")
+        exists = Path(change.settings).exists()
+        say(f"{change.settings} says so already." if exists else f"{change.settings} does not exist and is not needed.")
     if change.backup:
         say(f"The file as it was: {change.backup}")
     if change.collection:

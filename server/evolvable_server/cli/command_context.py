@@ -20,7 +20,7 @@ import click
 from evolvable_server import plugins
 from evolvable_server.cli.command_groups import TOOLS, VerbCommand, command_name
 from evolvable_server.cli.exit_codes import ExitCode
-from evolvable_server.cli.terminal import ask, paged, progress, remark, show_error, tsv_tables, warn
+from evolvable_server.cli.terminal import ask, page_output, progress, remark, show_error, tsv_tables, warn
 from evolvable_server.config import (
     NO_TERMINAL,
     Config,
@@ -59,12 +59,14 @@ _WORDS = {
     "files {path: text}, or edits [{path, old, new}]": "--file, --edit, --delete or --editor",
 }
 # The longest first, since one may begin with another; and nothing inside a word or a command in backticks.
-_SPOKEN = re.compile("|".join(rf"(?<![`\w]){re.escape(word)}(?!\w)" for word in sorted(_WORDS, key=len, reverse=True)))
+_WORD_PATTERN = re.compile(
+    "|".join(rf"(?<![`\w]){re.escape(word)}(?!\w)" for word in sorted(_WORDS, key=len, reverse=True))
+)
 
 
 def to_cli_words(text: str) -> str:
     """Return a message of the verbs in the words of the command line: `evolvable find` for find_skill."""
-    return _SPOKEN.sub(lambda match: _WORDS[match[0]], text)
+    return _WORD_PATTERN.sub(lambda match: _WORDS[match[0]], text)
 
 
 # More than any token has. The limit refuses a wrong file before it is read whole.
@@ -216,21 +218,21 @@ class CommandContext:
         from evolvable_tools import ApprovalLevel, Library, lost_lock_message, lost_locks, mark_repository_heads
 
         config = self.config()
-        redactor, kinds = Redaction(config.home).redactor, approval_policies(config)
+        redactor, policies = Redaction(config.home).redactor, approval_policies(config)
         with (
-            open_search(config) as means,
+            open_search(config) as dependencies,
             Library.open(
                 config.home,
                 create=create,
                 registered=registered_homes,
-                means=means,
+                dependencies=dependencies,
                 redactor=redactor,
-                policies=kinds,
+                policies=policies,
                 level=ApprovalLevel(config.approve),
                 lock=approvals_lock(config),
                 marks_agents=marks_agents(config),
-                trusted_folders=(listed := ListedFolders(config.home)),
-                followed_folders=listed.followed,
+                trusted_folders=(listed_folders := ListedFolders(config.home)),
+                followed_folders=listed_folders.list_followed,
                 trials=plugins.trial_arms(),
             ) as library,
         ):
@@ -242,11 +244,11 @@ class CommandContext:
                 warn(*assign_trusted_folders(library, _list_folder))
             # Taken after those repairs: only a change of the command itself renews the files of memories.
             sequence = library.store.sequence()
-            who = make_caller(config, library, self.identity, decides=self.decides)
+            caller = make_caller(config, library, self.identity, decides=self.decides)
             # Returned notices are deleted: a run for an agent must not use up what is meant for the person.
             if self.identity.principal is Principal.PERSON:
                 warn(*take_notices(library.store.home))
-            yield library, replace(who, signer=self.signer())
+            yield library, replace(caller, signer=self.signer())
             if library.store.sequence() != sequence:
                 refresh_memory_files(config.home, library)
 
@@ -285,11 +287,11 @@ class CommandContext:
         """
         # One signer for the whole run, so that the passphrase is asked for once.
         if self._signer is None:
-            wanted = key or self.config().person.lock_key
-            if wanted:
+            lock_key = key or self.config().person.lock_key
+            if lock_key:
                 from evolvable_server.approval_keys import PassphraseSigner
 
-                self._signer = PassphraseSigner(wanted, ask or _ask_passphrase)
+                self._signer = PassphraseSigner(lock_key, ask or _ask_passphrase)
         return self._signer
 
     def unlock(self) -> None:
@@ -342,7 +344,7 @@ def _list_folder(folder: Path, home: Path) -> None:
 def _report_regraded(library: "Library") -> None:
     """Say once, on stderr, which resources stand lower since evidence is graded."""
     # Read-only: the note that the person was told could not be stored.
-    if library.store.read_only or not library.evidence.regraded(unsaid=True):
+    if library.store.read_only or not library.evidence.list_regraded(unsaid=True):
         return
     from evolvable_tools import find_downgraded, format_downgraded
 
@@ -363,13 +365,13 @@ class HomeType(click.Path):
         return super().convert(value, param, ctx)
 
 
-def _keep(ctx: click.Context, option: click.Parameter, value: Any) -> None:
+def _set_option(ctx: click.Context, option: click.Parameter, value: Any) -> None:
     if value:
         setattr(ctx.ensure_object(CommandContext), option.name or "", value)
 
 
 # Eager: the option holds before others are checked, wherever it stands on the line.
-_common_option = functools.partial(click.option, expose_value=False, is_eager=True, callback=_keep)
+_common_option = functools.partial(click.option, expose_value=False, is_eager=True, callback=_set_option)
 """An option of every command: it sets the attribute of the context that has its name."""
 
 home_option = _common_option(
@@ -387,7 +389,7 @@ token_option = _common_option(
 json_option = _common_option("--json", is_flag=True, help="Write the result as JSON.")
 
 
-def _keep_format(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+def _set_format(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
     if value is not None:
         state = ctx.ensure_object(CommandContext)
         # A --json before --format stays in force.
@@ -399,7 +401,7 @@ format_option = click.option(
     type=click.Choice(["tsv", "json"]),
     expose_value=False,
     is_eager=True,
-    callback=_keep_format,
+    callback=_set_format,
     help="Write the table as tab-separated values, or the result as JSON.",
 )
 """An option of commands that print a table."""
@@ -425,11 +427,13 @@ def command(name: str, *, table: bool = False) -> Callable[[Callable[..., Output
                 output = function(state, *arguments, **options)
             if output is None:
                 return ExitCode.DONE
-            with paged() if table else contextlib.nullcontext():
+            with page_output() if table else contextlib.nullcontext():
                 state.show(output.result, output.render)
             return output.code
 
-        made = pass_state(run)
-        return click.command(name, cls=VerbCommand)(home_option(json_option(format_option(made) if table else made)))
+        with_state = pass_state(run)
+        return click.command(name, cls=VerbCommand)(
+            home_option(json_option(format_option(with_state) if table else with_state))
+        )
 
     return decorate

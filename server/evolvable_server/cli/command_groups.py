@@ -13,7 +13,7 @@ import click
 
 from evolvable_server import plugins
 from evolvable_server.cli.terminal import remark
-from evolvable_store.errors import quoted
+from evolvable_store.errors import quote_text
 from evolvable_store.resource import near_names
 from evolvable_tools import verbs
 from evolvable_tools.verbs import EXAMPLES, FIRST, GROUPS, PLACES, VERBS, place_of, verb_at
@@ -81,16 +81,16 @@ def resolve_name(name: str) -> str:
     return TOOLS.get(name, verbs.ALIASES.get(name, name))
 
 
-def suggest_command(ctx: click.Context, name: str, known: Iterable[str], hints: Mapping[str, str]) -> NoReturn:
+def suggest_command(ctx: click.Context, name: str, names: Iterable[str], hints: Mapping[str, str]) -> NoReturn:
     """End with a usage error that suggests the nearest command for an unknown name."""
     program = ctx.command_path
     if name in hints:
-        meant = f"Use: {program} {hints[name]}"
+        suggestion = f"Use: {program} {hints[name]}"
     else:
-        near = near_names(name, known, 1)
+        near = near_names(name, names, 1)
         of_all = f"`{program} help --all`" if ctx.parent is None else f"`{program} --help`"
-        meant = f"Did you mean '{place_of(near[0])}'?" if near else f"{of_all} lists all commands."
-    ctx.fail(f"No such command {quoted(name)}. {meant}")
+        suggestion = f"Did you mean '{place_of(near[0])}'?" if near else f"{of_all} lists all commands."
+    ctx.fail(f"No such command {quote_text(name)}. {suggestion}")
 
 
 def command_name(ctx: click.Context) -> str:
@@ -139,22 +139,22 @@ class VerbGroup(click.Group):
         """Write the example of the registry."""
         _write_example(ctx, formatter)
 
-    def _placed(self) -> dict[str, str]:
+    def _placed_commands(self) -> dict[str, str]:
         """Return the commands that are placed below this name: the last word -> the command."""
         begin = f"{self.name} "
         return {place.removeprefix(begin): command for command, place in PLACES.items() if place.startswith(begin)}
 
-    def _own(self) -> list[str]:
+    def _own_words(self) -> list[str]:
         return [name.partition(" ")[2] for name in VERBS if name.startswith(f"{self.name} ")]
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*self._own(), *self._placed()])
+        return sorted([*self._own_words(), *self._placed_commands()])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         # The registry's places first: they lead to a command of any module.
-        if placed := self._placed().get(cmd_name):
+        if placed := self._placed_commands().get(cmd_name):
             return load_command(placed)
-        if cmd_name not in self._own():
+        if cmd_name not in self._own_words():
             return None
         modules = (importlib.import_module(name) for name in self._modules)
         function = f"{cmd_name.replace('-', '_')}_command"
@@ -166,8 +166,8 @@ class VerbGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         # The message of click knows neither aliases nor the nearest name.
-        if args and not args[0].startswith("-") and args[0] not in (known := self.list_commands(ctx)):
-            suggest_command(ctx, args[0], known, {})
+        if args and not args[0].startswith("-") and args[0] not in (names := self.list_commands(ctx)):
+            suggest_command(ctx, args[0], names, {})
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

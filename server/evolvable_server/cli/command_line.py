@@ -110,16 +110,16 @@ class LazyGroup(click.Group):
             show_usage_error(error)
             code = error.exit_code
         except click.Abort as abort:
-            code = _aborted(state, abort)
+            code = _report_abort(state, abort)
         except OSError as error:
             # stdout is a closed pipe or a full disk: the error goes to stderr as text.
             state.json = _stdout_works() and state.json
-            state.fail(_as_ours(error))
+            state.fail(_as_library_error(error))
             code = ExitCode.ERROR
         sys.exit(code if isinstance(code, int) else ExitCode.DONE)
 
 
-def _aborted(state: CommandContext, abort: click.Abort) -> int:
+def _report_abort(state: CommandContext, abort: click.Abort) -> int:
     # click aborts at Ctrl-C and at the end of input; the cause tells the two apart.
     if not isinstance(abort.__cause__ or abort.__context__, EOFError):
         return ExitCode.INTERRUPTED
@@ -142,7 +142,7 @@ def _stdout_works() -> bool:
 
 def report_failure(error: EvolvableError | OSError) -> int:
     """Write the error of a command that ran without click; return the exit code."""
-    CommandContext().fail(error if isinstance(error, EvolvableError) else _as_ours(error))
+    CommandContext().fail(error if isinstance(error, EvolvableError) else _as_library_error(error))
     return ExitCode.ERROR
 
 
@@ -152,7 +152,7 @@ def report_homeless() -> int:
     return ExitCode.ERROR
 
 
-def _as_ours(error: OSError) -> LibraryError:
+def _as_library_error(error: OSError) -> LibraryError:
     where = f"{error.filename}: " if error.filename else ""
     text = f"{where}{error.strerror or error}."
     if error.errno == errno.ENOSPC:
@@ -219,7 +219,7 @@ def serve_command(
     /,
     toolsets: str | None,
     http: tuple[str, int] | None,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Serve the library to an MCP client.
 
@@ -229,11 +229,11 @@ def serve_command(
     """
     if http is None:
         # A grace of 0 seconds is an option too.
-        if given["grace"] is not None or any(given.values()):
+        if options["grace"] is not None or any(options.values()):
             raise click.UsageError("These options go with --http.")
         serve_on_stdio(_serve_config(state, toolsets))
     host, port = http
-    service = plugins.HttpService(_serve_config(state, toolsets), host, port, given)
+    service = plugins.HttpService(_serve_config(state, toolsets), host, port, options)
     if not plugins.hooks().serve_http(service=service, ready=lambda text: remark(text)):
         raise InvalidArgument(f"--http needs {plugins.TEAMS}, which is not installed.", "Serve on stdio.")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
-from evolvable_server.cli.terminal import remark, say, styled
+from evolvable_server.cli.terminal import remark, say, style_text
 from evolvable_store.errors import InvalidArgument, Refused
 from evolvable_tools.care import PARTS, TITLE, WEEK, Digest, DigestLine, DigestPart, digest_markdown, weekly_digest
 from evolvable_tools.outcomes import MAX_DAYS
@@ -50,7 +50,7 @@ def _write(target: Path, text: str) -> None:
 def _show_digest(found: Digest) -> None:
     for name, (title, nothing) in PARTS.items():
         part: DigestPart = getattr(found, name)
-        click.echo(styled(title, "bold"))
+        click.echo(style_text(title, "bold"))
         way = "remove it" if name == "unused" else "take back"
         say(*(_text(line, way) for line in part.lines[:MOST]), *[] if part.lines else [f"  {nothing}"])
         if part.number > MOST:

@@ -35,8 +35,8 @@ def _show_health(health: Health, verbose: bool) -> None:
     if verbose:
         _show_all(health)
     else:
-        say_labelled("Well: ", f"{', '.join(_well(health))}.", "bold green")
-        show_fields([((one.topic, "bold"), one.text) for one in health.standing if not one.well])
+        say_labelled("Well: ", f"{', '.join(_describe_well(health))}.", "bold green")
+        show_fields([((line.topic, "bold"), line.text) for line in health.standing if not line.well])
     show_near_duplicates(health.doubles)
     notes = [f"Ignored: {setting.ignored}." for setting in health.settings if setting.ignored]
     notes += [f"Note: {note}" for note in [*health.notes, *([] if verbose else _more_notes(health))]]
@@ -48,31 +48,31 @@ def _show_health(health: Health, verbose: bool) -> None:
 def _show_all(health: Health) -> None:
     sandbox = [("sandbox", health.sandbox)] if health.sandbox else []
     rows = [*_program_rows(health), *sandbox, *_library_rows(health)]
-    rows += [("client", _client(one)) for one in health.clients]
-    rows += [(str(one.topic), one.text) for one in health.standing if one.topic is not Topic.FOLDER]
-    rows += [("setting", f"{one.name}: {one.value} ({one.source})") for one in health.settings]
-    rows += [("memory", f"{one.title} reads it in {one.path}: {one.state}") for one in health.memory]
+    rows += [("client", _client(client)) for client in health.clients]
+    rows += [(str(line.topic), line.text) for line in health.standing if line.topic is not Topic.FOLDER]
+    rows += [("setting", f"{setting.name}: {setting.value} ({setting.source})") for setting in health.settings]
+    rows += [("memory", f"{copy.title} reads it in {copy.path}: {copy.state}") for copy in health.memory]
     show_fields([((name, "bold"), text) for name, text in rows])
     for remark in health.warnings:
         say(f"\nwarnings of {remark.directory}:", *(f"  - {text}" for text in remark.problems))
 
 
-def _well(health: Health) -> Iterator[str]:
+def _describe_well(health: Health) -> Iterator[str]:
     """Yield what is well, in a few words each."""
     facts = health.library
     yield "the program, Python and SQLite"
     if facts is not None:
-        held = ", ".join(count(number, kind) for kind, number in facts.resources.items())
-        yield f"the library {facts.path} ({held or 'nothing yet'})"
+        contents = ", ".join(count(number, kind) for kind, number in facts.resources.items())
+        yield f"the library {facts.path} ({contents or 'nothing yet'})"
         # It holds what is wrong with the index.
         if not facts.index:
             yield "its index"
-    if number := sum(1 for one in health.standing if one.topic is Topic.FOLDER and one.well):
+    if number := sum(1 for line in health.standing if line.topic is Topic.FOLDER and line.well):
         yield f"{count(number, 'folder')} in sync"
-    for one in health.clients:
-        if one.seconds is not None:
-            yield f"the server of {one.client}, which starts in {one.seconds:.1f} s"
-    yield from (f"what {one.title} reads of the memories" for one in health.memory if one.state == "current")
+    for client in health.clients:
+        if client.seconds is not None:
+            yield f"the server of {client.client}, which starts in {client.seconds:.1f} s"
+    yield from (f"what {copy.title} reads of the memories" for copy in health.memory if copy.state == "current")
 
 
 def _more_notes(health: Health) -> Iterator[str]:
@@ -87,10 +87,10 @@ def _more_notes(health: Health) -> Iterator[str]:
         yield f"{count(number, 'warning')} about {where}: `evolvable doctor --verbose` shows them."
 
 
-def _client(one: Connected) -> str:
-    speed = "not started" if one.seconds is None else f"starts in {one.seconds:.1f} s"
-    last = f"last session {local_time(one.last_session)}" if one.last_session else "never called"
-    return f"{one.client} ({one.scope}): {one.name} in {one.path}, {speed}, {last}"
+def _client(connected: Connected) -> str:
+    speed = "not started" if connected.seconds is None else f"starts in {connected.seconds:.1f} s"
+    last = f"last session {local_time(connected.last_session)}" if connected.last_session else "never called"
+    return f"{connected.client} ({connected.scope}): {connected.name} in {connected.path}, {speed}, {last}"
 
 
 def _program_rows(health: Health) -> list[tuple[str, str]]:
@@ -118,7 +118,10 @@ def _library_rows(health: Health) -> list[tuple[str, str]]:
         ("holds", kinds or "nothing yet"),
         ("index", "wrong" if facts.index else "in sync"),
         ("embedder", health.embedder),
-        *[("folder", f"{one.path} ({one.scope}, holds {one.resources}): {one.state}") for one in health.folders],
+        *[
+            ("folder", f"{folder.path} ({folder.scope}, holds {folder.resources}): {folder.state}")
+            for folder in health.folders
+        ],
         ("warnings", where),
         *[("open in", process) for process in facts.open_in],
     ]

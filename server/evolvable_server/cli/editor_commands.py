@@ -98,31 +98,31 @@ def open_editor(start: EditedText, text: bytes | None = None) -> EditedText:
 
 
 @contextlib.contextmanager
-def kept_when_refused(edited: Iterable[EditedText]) -> Iterator[None]:
+def keep_when_refused(edited: Iterable[EditedText]) -> Iterator[None]:
     """Save what a person wrote when the library does not take it, and say where."""
     try:
         yield
     except EvolvableError as error:
         # The error ends the command, so its hint says where the text is.
-        error.hint = f"{error.hint} {_keep(edited)}".strip()
+        error.hint = f"{error.hint} {_save_texts(edited)}".strip()
         raise
     except (click.ClickException, KeyboardInterrupt):  # a later editor failed, or was interrupted
-        if said := _keep(edited):
-            click.echo(said, err=True)
+        if sentence := _save_texts(edited):
+            click.echo(sentence, err=True)
         raise
 
 
-def _keep(edited: Iterable[EditedText]) -> str:
+def _save_texts(edited: Iterable[EditedText]) -> str:
     """Write texts to files of their own; return the sentence that names them, '' for no text."""
-    kept = []
-    for one in edited:
+    paths = []
+    for text in edited:
         # With the file's own ending, by which an editor knows how to show it.
-        prefix, suffix = "evolvable-", f"-{Path(one.path).name}"
+        prefix, suffix = "evolvable-", f"-{Path(text.path).name}"
         # delete=False: the file outlives this process, and the person is told its name.
         with tempfile.NamedTemporaryFile(prefix=prefix, suffix=suffix, delete=False) as stream:
-            stream.write(one.data)
-        kept.append(stream.name)
-    return f"Your text is kept in {' and '.join(kept)}" if kept else ""
+            stream.write(text.data)
+        paths.append(stream.name)
+    return f"Your text is kept in {' and '.join(paths)}" if paths else ""
 
 
 _CAN_BE_MENDED = (InvalidResource, InvalidArgument, InvalidPath, TooLarge)
@@ -137,12 +137,12 @@ def edit_until_valid(start: EditedText, save: Callable[[EditedText], Updated]) -
     edited = open_editor(start)
     while True:
         # Around each try: a text that the library refuses must not be lost.
-        with kept_when_refused([edited]):
+        with keep_when_refused([edited]):
             try:
                 return save(edited)
             except _CAN_BE_MENDED as error:
                 show_error(to_cli_words(str(error)), to_cli_words(error.hint))
-                if not _again([edited]):
+                if not _ask_again([edited]):
                     raise InvalidArgument("Nothing was changed.") from None
         with contextlib.suppress(InvalidArgument):  # saved without a change: the same error is told again
             edited = open_editor(start, edited.data)
@@ -156,17 +156,17 @@ def edit_proposed(texts: Mapping[str, bytes], save: Callable[[Mapping[str, bytes
     """
     edited: dict[str, EditedText] = {}
     while True:
-        with kept_when_refused(edited.values()):
+        with keep_when_refused(edited.values()):
             _open_each(texts, edited)
             if not edited:
                 return None
             try:
-                for one in edited.values():
-                    _check_saved(one)
-                return save({path: one.data for path, one in edited.items()})
+                for text in edited.values():
+                    _check_saved(text)
+                return save({path: text.data for path, text in edited.items()})
             except _CAN_BE_MENDED as error:
                 show_error(to_cli_words(str(error)), to_cli_words(error.hint))
-                if not _again(edited.values()):
+                if not _ask_again(edited.values()):
                     raise InvalidArgument("Nothing was changed.") from None
 
 
@@ -188,11 +188,11 @@ def _check_saved(edited: EditedText) -> None:
         raise InvalidArgument(f"What was saved of {edited.path} is not text in UTF-8.", "Save it as UTF-8.")
 
 
-def _again(edited: Iterable[EditedText]) -> bool:
+def _ask_again(edited: Iterable[EditedText]) -> bool:
     try:
         return ask_yes("Open it again?", default=True, err=True)
     except click.Abort:
-        click.echo(f"\n{_keep(edited)}", err=True)
+        click.echo(f"\n{_save_texts(edited)}", err=True)
         raise
 
 
@@ -223,7 +223,7 @@ def new_command(state: CommandContext, what: tuple[str, ...], reason: str) -> Ou
     start = new_text(ref, None)
     body = _NEW.get(ref.kind, "").format(title=ref.name.replace("-", " ").capitalize())
     start = replace(start, data=start.data + body.encode("utf-8"))
-    return Output(_saved(state, ref, reason, start, create=True), show_updated)
+    return Output(_edit_and_save(state, ref, reason, start, create=True), show_updated)
 
 
 @command("edit")
@@ -240,10 +240,10 @@ def edit_command(state: CommandContext, ref: Ref, path: str | None, reason: str)
     check_has_editor(state, f"evolvable update {bare} --file {path or main_file(ref.kind, ref.name)}=FILE")
     with state.library() as (library, caller):
         start = stored_text(library, caller, bare, path, None)
-    return Output(_saved(state, bare, reason, start, create=False), show_updated)
+    return Output(_edit_and_save(state, bare, reason, start, create=False), show_updated)
 
 
-def _saved(state: CommandContext, ref: Ref, reason: str, start: EditedText, *, create: bool) -> Updated:
+def _edit_and_save(state: CommandContext, ref: Ref, reason: str, start: EditedText, *, create: bool) -> Updated:
     """Open the editor, and make a version of what the person saves; the library is not open meanwhile."""
 
     def save(edited: EditedText) -> Updated:

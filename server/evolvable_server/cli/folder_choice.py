@@ -50,9 +50,9 @@ class FolderChoice:
         return is_plugins(self.scope)
 
 
-def check_links(paths: Sequence[Path], known: Sequence[ClientFolder], *, named: bool) -> None:
+def check_links(paths: Sequence[Path], folders: Sequence[ClientFolder], *, is_named: bool) -> None:
     """Refuse a folder to which a link of a repository leads from inside; say so of one that nobody named."""
-    own = {one.path for one in known if one.project is None}
+    own = {folder.path for folder in folders if folder.project is None}
     for path in paths:
         # A client's own folder may be a link: people keep such folders in a repository of settings.
         leaving = link_out_of_repository(path) if path.absolute() not in own and path.is_dir() else None
@@ -60,7 +60,7 @@ def check_links(paths: Sequence[Path], known: Sequence[ClientFolder], *, named: 
             continue
         why = f"{leaving[0]} is a symbolic link that leads out of the repository {leaving[1]}"
         hint = f"If the folder is yours, name it: evolvable init {path.resolve()}"
-        if named:
+        if is_named:
             raise Refused(f"{why}; nothing was imported.", hint)
         remark(f"Not imported: {why}.", hint)
 
@@ -80,8 +80,8 @@ def open_project(directory: Path) -> Path:
 
 def main_project(directory: Path) -> Path:
     """Return the nearest project of a directory, of the main work tree for one of a linked one; else the directory."""
-    found = (one.project for one in project_folders(Path.home(), directory))
-    return next((one for one in found if one is not None), main_folder(directory) or directory.resolve())
+    found = (folder.project for folder in project_folders(Path.home(), directory))
+    return next((project for project in found if project is not None), main_folder(directory) or directory.resolve())
 
 
 class FolderChooser:
@@ -99,16 +99,16 @@ class FolderChooser:
         Raise Refused for a folder of a linked work tree.
         """
         real = path.resolve()
-        there = next((one for one in self._watched if one.path == real), None)
-        kind = kind or (there.kind if there is not None else _kind_of(real))
+        watched = next((folder for folder in self._watched if folder.path == real), None)
+        kind = kind or (watched.kind if watched is not None else _kind_of(real))
         # The place tells a plugin, unless the person names a scope.
         if scope is None and (plugin := plugin_place(real)) is not None:
             return FolderChoice(path, self._plugin_scope(plugin), kind)
         # A client's own folder belongs to the user, also where the home folder is a project itself.
         place = None if real in self._own_folders() else _project_at(path)
         check_work_tree(real, self._watched)
-        if there is not None and (scope is None or there.scope == USER_SCOPE):
-            scope = scope or there.scope
+        if watched is not None and (scope is None or watched.scope == USER_SCOPE):
+            scope = scope or watched.scope
         elif scope is None:
             scope = self.scope_of(place) if place is not None else USER_SCOPE
         return FolderChoice(path, scope, kind, place if scope != USER_SCOPE else None)
@@ -121,9 +121,9 @@ class FolderChooser:
 
     def _own_folders(self) -> Iterator[Path]:
         """Yield the clients' folders of the person at this machine, wherever their settings lie."""
-        for one in own_folders(self._homes):
-            yield one.path.resolve()
-            yield one.path.with_name("agents").resolve()
+        for folder in own_folders(self._homes):
+            yield folder.path.resolve()
+            yield folder.path.with_name("agents").resolve()
 
     def scope_of(self, place: Path) -> str:
         """Return the scope that a project has, or gets with this command."""
@@ -135,7 +135,7 @@ class FolderChooser:
         if scope is None:
             scope = self._same_elsewhere(place) or next_scope(self._store, place, self._known)
         # The next folder of this project gets the same scope.
-        self._known = self._known.having(Project(place, scope))
+        self._known = self._known.with_projects(Project(place, scope))
         return scope
 
     def _same_elsewhere(self, place: Path) -> str | None:
@@ -143,14 +143,14 @@ class FolderChooser:
         store = self._store
         if store is None or not is_shared(store):
             return None
-        here, name = {one.scope for one in self._known.projects}, scope_name(place)
+        here, name = {project.scope for project in self._known.projects}, scope_name(place)
         likely = [scope for scope in likely_scopes(store, place) if scope not in here]
         if likely and is_person() and ask_yes(f"{place}: is it the project {likely[0]} of this library?", default=True):
             return likely[0]
-        known = likely[0] if likely else name
-        if known not in here and store.heads(scope=known):
-            remark(f"This library has a project {known}; {place} becomes another one.")
-            remark(f"If it is the same: evolvable init --scope {known} {skill_folders(place)[0]}")
+        likely_scope = likely[0] if likely else name
+        if likely_scope not in here and store.heads(scope=likely_scope):
+            remark(f"This library has a project {likely_scope}; {place} becomes another one.")
+            remark(f"If it is the same: evolvable init --scope {likely_scope} {skill_folders(place)[0]}")
         return None
 
 
@@ -168,14 +168,14 @@ def _kind_of(folder: Path) -> Kind:
 def _project_at(path: Path) -> Path | None:
     """Return the project of a folder, also of one to which a link in the project leads."""
     # The parent is resolved and the last part is not, so a link inside a project counts as the project's.
-    named = Path(os.path.realpath(path.absolute().parent)) / path.name
-    return project_of(named) or project_of(path.resolve())
+    unresolved = Path(os.path.realpath(path.absolute().parent)) / path.name
+    return project_of(unresolved) or project_of(path.resolve())
 
 
 def check_work_tree(real: Path, watched: Sequence[WatchedFolder]) -> None:
     """Refuse a folder that a linked work tree has beside the main one, where it is a project's, or is watched there."""
     main = main_folder(real)
-    if main is not None and (_project_at(real) is not None or any(one.path == main for one in watched)):
+    if main is not None and (_project_at(real) is not None or any(folder.path == main for folder in watched)):
         raise Refused(
             f"{real} lies in a linked work tree of git, which reads the skills of the main one; nothing was changed.",
             f"Import those: evolvable init {main}",
@@ -184,11 +184,11 @@ def check_work_tree(real: Path, watched: Sequence[WatchedFolder]) -> None:
 
 def settle_projects(store: Store, choices: Sequence[FolderChoice]) -> None:
     """Note the projects of these folders; one that the person gives another scope takes what it holds along."""
-    for place, scope in {one.project: one.scope for one in choices if one.project is not None}.items():
-        held = store.heads(scope=scope)
-        folders = [one for one in store.backend.bindings.folders() if project_of(one.path) == place]
+    for place, scope in {choice.project: choice.scope for choice in choices if choice.project is not None}.items():
+        heads = store.heads(scope=scope)
+        folders = [watched for watched in store.backend.bindings.folders() if project_of(watched.path) == place]
         # Nothing has the new scope yet, so the project takes all that it holds along.
-        if not held:
+        if not heads:
             rename_project(store, place, scope)
         else:
             for folder in folders:

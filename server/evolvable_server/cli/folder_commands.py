@@ -63,54 +63,54 @@ def show_sync(results: Sequence[SyncResult], verbose: bool) -> None:
     columns = ("folder", "imported", "unchanged", "written", "removed", "refused", "conflicts", "warnings")
     # Left out in this order on a narrow terminal.
     spare = ("unchanged", "warnings", "written", "removed", "imported")
-    show_table(columns, [_row(one) for one in results], names=("folder",), spare=spare)
-    for one in results:
-        _show_sync_details(one, verbose)
+    show_table(columns, [_row(result) for result in results], names=("folder",), spare=spare)
+    for result in results:
+        _show_sync_details(result, verbose)
 
 
-def _row(one: SyncResult) -> Row:
-    path = f"{one.path} ({one.scope}{', missing' if one.missing else ''})"
-    done = [f"{len(one.taken)}", f"{one.unchanged:,}", f"{len(one.written)}", f"{len(one.removed)}"]
-    alarming = [(str(len(what)), "red" if what else "") for what in (one.refused, one.conflicts)]
-    return [path, *done, *alarming, str(len(one.warnings))]
+def _row(result: SyncResult) -> Row:
+    path = f"{result.path} ({result.scope}{', missing' if result.missing else ''})"
+    done = [f"{len(result.taken)}", f"{result.unchanged:,}", f"{len(result.written)}", f"{len(result.removed)}"]
+    alarming = [(str(len(what)), "red" if what else "") for what in (result.refused, result.conflicts)]
+    return [path, *done, *alarming, str(len(result.warnings))]
 
 
-def _show_sync_details(one: SyncResult, verbose: bool) -> None:
+def _show_sync_details(result: SyncResult, verbose: bool) -> None:
     most = sys.maxsize if verbose else MAX_NAMED
-    if one.taken:
-        say(f"\nImported from {one.path}: {some([f'{taken.ref}@{taken.version}' for taken in one.taken], most)}")
-    if one.approved:
-        say(f"\napproved as they are now: {some(one.approved, most)}. What git changes there later is held.")
-        say(f"  Take it back: evolvable trust --withdraw {one.path}")
-    if one.untrusted:
-        brought = some(one.untrusted, most)
+    if result.taken:
+        say(f"\nImported from {result.path}: {some([f'{item.ref}@{item.version}' for item in result.taken], most)}")
+    if result.approved:
+        say(f"\napproved as they are now: {some(result.approved, most)}. What git changes there later is held.")
+        say(f"  Take it back: evolvable trust --withdraw {result.path}")
+    if result.untrusted:
+        brought = some(result.untrusted, most)
         say(f"\nrepository: {brought}. Agents find them after your own and read them between marks.")
-        say(f"  Read what they hold and decide: evolvable trust {one.path}")
-    if is_plugins(one.scope) and any(taken.how == "new" for taken in one.taken):
-        say(f"\nA plugin brought them. Agents read them between marks until you decide: evolvable trust {one.path}")
-    if one.held:
-        say(f"\nheld: not served, and left in {one.path} as it is, until you decide:")
-    for waits in one.held:
+        say(f"  Read what they hold and decide: evolvable trust {result.path}")
+    if is_plugins(result.scope) and any(item.how == "new" for item in result.taken):
+        say(f"\nA plugin brought them. Agents read them between marks until you decide: evolvable trust {result.path}")
+    if result.held:
+        say(f"\nheld: not served, and left in {result.path} as it is, until you decide:")
+    for waits in result.held:
         say(f"  {waits.ref} (evolvable inbox show {waits.proposal}){': ' + waits.why if waits.why else ''}")
-    for waiting in one.waiting_for_git:
+    for waiting in result.waiting_for_git:
         say(f"\nwaits until git has finished: {waiting}")
-    _show_remarks("Refused", one.path, one.refused)
-    for waits in one.replaced:
+    _show_remarks("Refused", result.path, result.refused)
+    for waits in result.replaced:
         say(f"\n{waits.ref}: its files were replaced; {waits.why}: evolvable inbox show {waits.proposal}")
-    _show_remarks("Conflicts", one.path, one.conflicts)
+    _show_remarks("Conflicts", result.path, result.conflicts)
     if verbose:
-        _show_remarks("Warnings", one.path, one.warnings)
-    elif one.warnings:
-        number = sum(len(remark.problems) for remark in one.warnings)
-        where = count(len(one.warnings), "folder")
-        say(f"\n{count(number, 'warning')} in {where} of {one.path}: `evolvable doctor --verbose` shows them.")
+        _show_remarks("Warnings", result.path, result.warnings)
+    elif result.warnings:
+        number = sum(len(remark.problems) for remark in result.warnings)
+        where = count(len(result.warnings), "folder")
+        say(f"\n{count(number, 'warning')} in {where} of {result.path}: `evolvable doctor --verbose` shows them.")
 
 
 def _show_remarks(title: str, path: str, remarks: Sequence[DirectoryIssue]) -> None:
     if remarks:
         say(f"\n{title} in {path}:")
-    for one in remarks:
-        say(f"  {one.directory}", *(f"    - {problem}" for problem in one.problems))
+    for issue in remarks:
+        say(f"  {issue.directory}", *(f"    - {problem}" for problem in issue.problems))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,17 +146,17 @@ def init_command(
     config = state.config()
     homes = read_client_homes(config, unasked=yes)
     remark(*(() if folders else homes.remarks))
-    known = client_folders(homes, config.project)
-    theirs = [one.path for one in project_folders(Path.home(), config.project)]
-    check_links(folders or theirs, known, named=bool(folders))
-    paths, scope = folders or [one.path for one in known], check_scope(scope) if scope else None
+    found_folders = client_folders(homes, config.project)
+    theirs = [folder.path for folder in project_folders(Path.home(), config.project)]
+    check_links(folders or theirs, found_folders, is_named=bool(folders))
+    paths, scope = folders or [folder.path for folder in found_folders], check_scope(scope) if scope else None
     choices = choose_folders(state, homes, paths, Kind(kind) if kind else None, scope)
     watched, confirmed = watched_paths(state), Confirmed()
     # A program that names folders is not asked; `receive` decides who answers for what they hold.
     if not yes and (is_person() or not folders):
-        new = [one for one in choices if one.path.resolve() not in watched]
+        new = [choice for choice in choices if choice.path.resolve() not in watched]
         confirmed = confirm_folders(new, config.person.is_yours)
-        choices = [one for one in choices if one in confirmed or one not in new]
+        choices = [choice for choice in choices if choice in confirmed or choice not in new]
     done = import_folders(state, choices, confirmed, yes=yes, watched=watched)
     # After the import, because a session is matched with skills that the library holds.
     sessions = _learn_from_sessions(state, ask=not yes)
@@ -237,12 +237,12 @@ def _show_folders(standing: Standing) -> None:
         return
     show_table(
         ["folder", "scope", "kind", "holds", "state"],
-        [[(one.path, "bold"), one.scope, one.kind, str(one.resources), one.state] for one in folders],
+        [[(folder.path, "bold"), folder.scope, folder.kind, str(folder.resources), folder.state] for folder in folders],
         names=("folder",),
         spare=("scope", "kind", "holds"),
     )
-    rows = [(str(one.topic), one.text) for one in standing.about(Topic.FOLDER) if not one.well]
-    rows += [("wrong", f"{one.what} {one.next}".strip()) for one in standing.problems]
+    rows = [(str(line.topic), line.text) for line in standing.about(Topic.FOLDER) if not line.well]
+    rows += [("wrong", f"{problem.what} {problem.next}".strip()) for problem in standing.problems]
     show_fields([((name, "bold"), text) for name, text in rows])
 
 
@@ -285,15 +285,15 @@ def confirm_command(state: CommandContext) -> Output[ConfirmedPlaces]:
 
 
 def _describe_folder(folder: WatchedFolder) -> str:
-    held = count_resources(folder.path, folder.kind, MOST_COUNTED) if folder.path.is_dir() else 0
-    return f"  {folder.path}  ({count(held, folder.kind)}, scope {folder.scope})"
+    number = count_resources(folder.path, folder.kind, MOST_COUNTED) if folder.path.is_dir() else 0
+    return f"  {folder.path}  ({count(number, folder.kind)}, scope {folder.scope})"
 
 
 def _take_places(library: Library, found: WaitingPlaces) -> ConfirmedPlaces:
     watched, backend = list[str](), library.store.backend
     for folder in found.folders:
         with contextlib.suppress(AlreadyExists):  # it lies in a folder that is watched, or around one
-            backend.bindings.take(folder, [one for one in found.bindings if one.folder == folder.id])
+            backend.bindings.take(folder, [binding for binding in found.bindings if binding.folder == folder.id])
             watched.append(str(folder.path))
     backend.collections.take(found.listings)
     # Last: what a power cut leaves in the database is asked about again.
@@ -321,5 +321,5 @@ def drop_command(state: CommandContext, path: Path) -> Output[dict[str, str]]:
         bindings = library.working_copies.bindings
         folder = bindings.folder(path)
         bindings.drop_folder(folder)
-    said = f"{folder.path} is not watched any more; its files and all versions are kept."
-    return Output({"path": str(folder.path)}, lambda _: say(said))
+    message = f"{folder.path} is not watched any more; its files and all versions are kept."
+    return Output({"path": str(folder.path)}, lambda _: say(message))

@@ -86,11 +86,13 @@ def sync_result(sync: SyncReport) -> SyncResult:
         refused=sync.refused,
         conflicts=sync.conflicts,
         warnings=sync.warnings,
-        held=[Waits(one.directory, str(one.ref), one.proposal, one.why) for one in sync.held],
-        replaced=[Waits(one.directory, str(one.ref), one.proposal, one.why) for one in sync.replaced],
+        held=[Waits(waiting.directory, str(waiting.ref), waiting.proposal, waiting.why) for waiting in sync.held],
+        replaced=[
+            Waits(waiting.directory, str(waiting.ref), waiting.proposal, waiting.why) for waiting in sync.replaced
+        ],
         unchanged=len(sync.unchanged),
         waiting_for_git=[f"{directory} ({why})" for directory, why in sync.waiting_for_git.items()],
-        untrusted=[str(taken.ref) for taken in sync.taken if taken.principal is Principal.REPOSITORY],
+        untrusted=[str(resource.ref) for resource in sync.taken if resource.principal is Principal.REPOSITORY],
     )
 
 
@@ -98,20 +100,20 @@ def sync_result(sync: SyncReport) -> SyncResult:
 MEMORIES = ("SOUL", "USER", "MEMORY")
 
 
-def _with_approved(library: Library, one: SyncResult, approved: Collection[str]) -> SyncResult:
+def _with_approved(library: Library, result: SyncResult, approved: Collection[str]) -> SyncResult:
     """Return what a folder brought, after these refs were approved."""
-    released = [waits for waits in one.held if waits.ref in approved]
+    released = [waits for waits in result.held if waits.ref in approved]
     versions = [library.store.head(Ref.parse(waits.ref)).latest for waits in released]
     return replace(
-        one,
+        result,
         taken=[
-            *one.taken,
+            *result.taken,
             *(SyncedResource(it.directory, it.ref, at, "new") for it, at in zip(released, versions, strict=True)),
         ],
-        held=[waits for waits in one.held if waits not in released],
-        untrusted=[ref for ref in one.untrusted if ref not in approved],
+        held=[waits for waits in result.held if waits not in released],
+        untrusted=[ref for ref in result.untrusted if ref not in approved],
         approved=[
-            ref for ref in dict.fromkeys([*one.untrusted, *(waits.ref for waits in released)]) if ref in approved
+            ref for ref in dict.fromkeys([*result.untrusted, *(waits.ref for waits in released)]) if ref in approved
         ],
     )
 
@@ -159,7 +161,7 @@ def _check_is_no_resource(choice: FolderChoice) -> None:
 def watched_paths(state: CommandContext) -> set[Path]:
     """Return the folders that are watched already."""
     with contextlib.suppress(NoLibrary), state.library() as (library, _):
-        return {one.path for one in library.folders()}
+        return {folder.path for folder in library.folders()}
     return set()
 
 
@@ -180,24 +182,24 @@ def import_folders(
     confirmed: those that the person said yes to. yes: whether an option said so. watched: what was imported before.
     """
     config = state.config()
-    received = {one.path: receive(one, config.person, yes=yes, watched=watched) for one in choices}
+    received = {choice.path: receive(choice, config.person, yes=yes, watched=watched) for choice in choices}
     # Before the library opens, which would make it.
-    made = not holds_library(config.home)
-    expected = sum(count_resources(one.path, one.kind, WORTHWHILE) for one in choices)
+    is_new = not holds_library(config.home)
+    expected = sum(count_resources(choice.path, choice.kind, WORTHWHILE) for choice in choices)
     with start_index_worker(config.home, expected) as worker, state.library(create=True) as (library, caller):
         with progress("Writing the index"), worker.indexing() as all_read:
             settle_projects(library.store, choices)
-            results = add_folders(library, choices, {path: one.identity for path, one in received.items()})
+            results = add_folders(library, choices, {path: reception.identity for path, reception in received.items()})
             all_read()
             scan_for_secrets(library, progress)  # meanwhile the rest is indexed
         # After the import: what is approved has to be a version or a proposal.
-        sure = {one.path: confirmed.get(one) for one in choices if received[one.path].approves}
+        sure = {choice.path: confirmed.get(choice) for choice in choices if received[choice.path].approves}
         approved = approve_arrivals(library, caller, sure, config.person)
-        results = [_with_approved(library, one, approved) for one in results]
-        taken = [Ref.parse(one.ref) for result in results for one in result.taken]
-        alike = near_duplicate_lines(library, taken, progress)
+        results = [_with_approved(library, result, approved) for result in results]
+        refs = [Ref.parse(resource.ref) for result in results for resource in result.taken]
+        alike = near_duplicate_lines(library, refs, progress)
         warn_of_secrets(library)
-    return ImportedFolders(made, results, alike)
+    return ImportedFolders(is_new, results, alike)
 
 
 def add_folders(
@@ -208,9 +210,9 @@ def add_folders(
     Links from one of these folders into another count in either order. makers: who answers for what a folder holds.
     """
     syncs = list[SyncReport]()
-    known = {one.path for one in library.folders()}
+    watched = {folder.path for folder in library.folders()}
     for choice in choices:
-        if choice.path.resolve() not in known:
+        if choice.path.resolve() not in watched:
             remark(f"Importing {choice.path}")
         with progress("Reading") as show:
             sync = library.working_copies.add(
@@ -219,9 +221,11 @@ def add_folders(
         syncs.append(sync)
         # A single folder has no other that its changes could reach.
         if len(library.working_copies.folders()) > 1:
-            library.working_copies.behind({taken.ref for taken in sync.taken})
+            library.working_copies.sync_behind({resource.ref for resource in sync.taken})
     # A link into a folder that was imported later could not be followed at first.
     for sync in syncs:
-        linked = library.working_copies.copy(sync.folder).status.linked(one.directory for one in sync.refused)
-        sync.refused = [one for one in sync.refused if one.directory not in linked]
+        linked = library.working_copies.copy(sync.folder).status.filter_linked(
+            issue.directory for issue in sync.refused
+        )
+        sync.refused = [issue for issue in sync.refused if issue.directory not in linked]
     return [sync_result(sync) for sync in syncs]

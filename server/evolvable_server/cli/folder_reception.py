@@ -74,11 +74,11 @@ def confirm_folders(choices: Sequence[FolderChoice], yours: Callable[[Path], boo
 
     yours: as of `ask_folders`.
     """
-    taken, unanswered = ask_folders(choices, yours)
-    if choices and not taken:
+    confirmed, unanswered = ask_folders(choices, yours)
+    if choices and not confirmed:
         hint = "`evolvable init FOLDER...` asks only about those that you name."
         raise InvalidArgument("Nothing was imported.", f"--yes answers it. {hint}" if unanswered else hint)
-    return taken
+    return confirmed
 
 
 def ask_folders(choices: Sequence[FolderChoice], yours: Callable[[Path], bool]) -> tuple[Confirmed, bool]:
@@ -88,21 +88,21 @@ def ask_folders(choices: Sequence[FolderChoice], yours: Callable[[Path], bool]) 
     whether the configuration has said yes to a folder; then there is no question.
     """
     # A plugin is never the person's own, wherever it lies.
-    taken = {one: show_folder(one) for one in choices if yours(one.path) and not one.is_plugins}
-    asked = [one for one in choices if one not in taken]
-    own = [one for one in asked if is_own_folder(one.path) or one.is_plugins]
+    confirmed = {choice: show_folder(choice) for choice in choices if yours(choice.path) and not choice.is_plugins}
+    undecided = [choice for choice in choices if choice not in confirmed]
+    own = [choice for choice in undecided if is_own_folder(choice.path) or choice.is_plugins]
     groups = [own] if own else []
-    groups += [[one] for one in asked if one not in own]
+    groups += [[choice] for choice in undecided if choice not in own]
     unanswered = False
     for group in groups:
-        held = {choice: show_folder(choice) for choice in group}
+        hashes = {choice: show_folder(choice) for choice in group}
         which = "it" if len(group) == 1 else "them"
         # Yes is the default only for plugins and the account's own folders.
         answer = yes_or_none(f"Import {which}, and keep {which} and the library in sync?", default=group is own)
         unanswered = unanswered or answer is None
         if answer:
-            taken |= held
-    return taken, unanswered
+            confirmed |= hashes
+    return confirmed, unanswered
 
 
 def yes_or_none(question: str, *, default: bool) -> bool | None:
@@ -136,12 +136,12 @@ def describe_folder(choice: FolderChoice) -> tuple[list[str], frozenset[str]]:
     for number, (directory, reading) in enumerate(_read(choice)):
         hashes.update(blob_hash(file.data) for file in reading.files.values())
         lines += _findings(choice, directory, reading) if number < MOST_SCANNED else []
-    shown = [f"  {line}" for line in lines[:MOST_NAMED]]
+    finding_lines = [f"  {line}" for line in lines[:MOST_NAMED]]
     if len(lines) > MOST_NAMED:
-        shown.append(f"  and {len(lines) - MOST_NAMED} more with findings: `evolvable care scan` shows them")
+        finding_lines.append(f"  and {len(lines) - MOST_NAMED} more with findings: `evolvable care scan` shows them")
     if not lines and found:
-        shown.append("  the scan found nothing")
-    return [*head, *shown], frozenset(hashes)
+        finding_lines.append("  the scan found nothing")
+    return [*head, *finding_lines], frozenset(hashes)
 
 
 def brought_by(path: Path) -> str:
@@ -202,8 +202,8 @@ def _findings(choice: FolderChoice, directory: str, reading: FolderContents) -> 
     left_out = (*reading.left_out, *reading.ignored)
     found = add_left_out(check_arrival(reading.files, choice.kind), reading.files, left_out)
     messages = finding_messages(found)
-    held = any(map(is_dangerous, found.findings))
-    after = "; it stays out until you approve it by itself" if held and not choice.is_plugins else ""
+    is_held = any(map(is_dangerous, found.findings))
+    after = "; it stays out until you approve it by itself" if is_held and not choice.is_plugins else ""
     return [f"{directory}: {'; '.join(messages[:3])}{after}"] if messages else []
 
 
@@ -214,7 +214,7 @@ def is_own_folder(path: Path) -> bool:
         return False
     # From the account database: anybody can set HOME and CLAUDE_CONFIG_DIR.
     homes = ClientHomes(home, home / ".claude", home / ".codex")
-    return path.absolute() in {one.path for one in own_folders(homes)}
+    return path.absolute() in {folder.path for folder in own_folders(homes)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,26 +260,26 @@ def approve_arrivals(
     approved = set[str]()
     home = library.store.home
     for folder, seen in folders.items():
-        listed = person.is_yours(folder)
+        is_listed = person.is_yours(folder)
         # The configuration said yes in advance, so the account decides where no person runs the command.
-        who = (
+        decider = (
             caller
-            if is_person() or not listed
+            if is_person() or not is_listed
             else replace(caller, actor=Actor.HUMAN, principal=Principal.PERSON, via=BY_ACCOUNT.via, signer=None)
         )
-        asked = verbs.ask_trust(library, who, folder=folder)
-        safe = [one for one in asked.offered if not any(map(is_dangerous, one.findings))]
-        fine = [one for one in safe if seen is None or _hashes(library, one) <= set(seen)]
+        question = verbs.ask_trust(library, decider, folder=folder)
+        safe = [offer for offer in question.offered if not any(map(is_dangerous, offer.findings))]
+        fine = [offer for offer in safe if seen is None or _hashes(library, offer) <= set(seen)]
         if not fine:
             continue
         try:
-            if not listed:
+            if not is_listed:
                 # Raises where no configuration would count, before anything is approved.
                 edited_path(home)
-            decision = verbs.trust(library, who, replace(asked, offered=fine))
-            if not listed:
+            decision = verbs.trust(library, decider, replace(question, offered=fine))
+            if not is_listed:
                 # Last: a folder is listed only once its content is approved.
-                set_trusted(folder.resolve(), home.resolve(), who.signer)
+                set_trusted(folder.resolve(), home.resolve(), decider.signer)
         except EvolvableError as error:
             warn(f"{folder} is imported, and not approved: {error.text}", f"Then: evolvable trust {folder}")
             continue
@@ -288,9 +288,9 @@ def approve_arrivals(
     return approved
 
 
-def _hashes(library: Library, one: TrustOffer) -> set[str]:
+def _hashes(library: Library, offer: TrustOffer) -> set[str]:
     """Return the hashes of the files that are offered."""
     proposals = library.store.backend.proposals
-    waiting = proposals.get(one.proposal).manifest if one.proposal is not None else None
-    manifest = library.store.manifest(library.store.head(Ref.parse(one.ref))) if waiting is None else waiting
+    waiting = proposals.get(offer.proposal).manifest if offer.proposal is not None else None
+    manifest = library.store.manifest(library.store.head(Ref.parse(offer.ref))) if waiting is None else waiting
     return {entry.sha256 for entry in manifest.values()}

@@ -8,7 +8,7 @@ from click.shell_completion import get_completion_class
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
 from evolvable_server.cli.command_groups import help_sections, words_below
-from evolvable_server.cli.terminal import paged, say
+from evolvable_server.cli.terminal import page_output, say
 from evolvable_store.errors import InvalidArgument
 
 VARIABLE = "_EVOLVABLE_COMPLETE"
@@ -53,7 +53,7 @@ def _help_of(ctx: click.Context, words: Sequence[str]) -> str:
 
 
 def _show(found: HelpText) -> None:
-    with paged():
+    with page_output():
         click.echo(found.text)
 
 
@@ -81,9 +81,9 @@ def completion_command(state: CommandContext, shell: str) -> Output[dict[str, st
 
     Add it to the file that the shell reads at its start.
     """
-    made = get_completion_class(shell)
-    if made is None:
+    completion_class = get_completion_class(shell)
+    if completion_class is None:
         raise InvalidArgument(f"{shell} is not known to click.", "Use bash, zsh or fish.")
     root = click.get_current_context().find_root()
-    script = made(root.command, {}, "evolvable", VARIABLE).source()
+    script = completion_class(root.command, {}, "evolvable", VARIABLE).source()
     return Output({"shell": shell, "script": script}, lambda _: say(script))

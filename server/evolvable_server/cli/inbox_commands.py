@@ -87,40 +87,40 @@ def inbox_command(
             # A filter chooses proposals; runs have neither a session nor a ref.
             if session is None and about is None:
                 ask_about_runs(library, state.config())
-            review_inbox(library, caller, _picked(library, caller, session, about))
-            show_unseen(_unseen(library, caller, about))
+            review_inbox(library, caller, _proposal_filter(library, caller, session, about))
+            show_unseen(_unseen_changes(library, caller, about))
             return None
-        ids = list(proposals) or _chosen(library, caller, every, session, about)
+        ids = list(proposals) or _chosen_ids(library, caller, every, session, about)
         # `list` goes without numbers and all others with some, except where a filter chose none.
         if (action == "list") != (not ids) and not (every or session or about):
             raise click.UsageError("`inbox list` takes no number, every other action the number of a proposal.")
         if action == "list":
             # They belong to no session, and stand on the first page alone.
-            unseen = _unseen(library, caller, about) if session is None and page == 1 else []
+            unseen = _unseen_changes(library, caller, about) if session is None and page == 1 else []
             runs = [] if session or about or page > 1 else waiting_runs(library)
-            return _list(library, caller, _picked(library, caller, session, about), limit, page, unseen, runs)
+            return _list(library, caller, _proposal_filter(library, caller, session, about), limit, page, unseen, runs)
         if not ids:
             say("Nothing waits for a decision.")
             return None
         if action == "show":
-            shown = as_read([verbs.show_proposal(library, identity) for identity in ids], caller.actor)
-            result: Any = shown[0] if len(shown) == 1 else {"proposals": shown}
-            return Output(result, lambda _: _show_proposals(shown, decides=caller.decides))
+            details = as_read([verbs.show_proposal(library, identity) for identity in ids], caller.actor)
+            result: Any = details[0] if len(details) == 1 else {"proposals": details}
+            return Output(result, lambda _: _show_proposals(details, decides=caller.decides))
         if action == "reject":
             return _decisions([verbs.reject(library, identity, reason, caller) for identity in ids])
         if action == "reopen":
             return _decisions([verbs.reopen(library, caller, identity) for identity in ids])
         if action == "edit":
-            return _decisions(_edited(library, caller, ids, reason))
-        taken = _taken(library, caller, ids) if action == "take" else {}
+            return _decisions(_approve_edited(library, caller, ids, reason))
+        proposed_files = _proposed_files(library, caller, ids) if action == "take" else {}
         # Files that the person gives replace the merged ones, so there is nothing to look at.
-        seen = None if files else _look_at_merged(state, library, caller, ids, settles=bool(taken))
+        seen = None if files else _look_at_merged(state, library, caller, ids, settles=bool(proposed_files))
         # Files of the command line count before the lines of the proposal.
-        edited = {**taken, **_given(files)}
+        edited = {**proposed_files, **_replacement_files(files)}
         return _decisions(verbs.approve_together(library, caller, ids, reason, edited=edited, seen=seen))
 
 
-def _taken(library: Library, caller: Caller, ids: list[int]) -> dict[str, bytes | None]:
+def _proposed_files(library: Library, caller: Caller, ids: list[int]) -> dict[str, bytes | None]:
     """Return the files of a proposal that is in conflict, with its lines. Raise InvalidArgument without one."""
     if len(ids) != 1:
         raise click.UsageError("Take one proposal at a time.")
@@ -140,16 +140,16 @@ def _look_at_merged(
         return None
     # What changed on disk first: the proposal is merged with the newest version.
     library.take_in([library.store.backend.proposals.get(identity).ref for identity in ids])
-    shown = [verbs.show_proposal(library, identity) for identity in ids]
+    proposals = [verbs.show_proposal(library, identity) for identity in ids]
     # The base of a proposal for a new resource is 0.
-    merged = [one for one in shown if one.head != (one.base or None)]
-    if not merged or (not settles and any(one.blocked for one in shown)):
+    merged = [proposal for proposal in proposals if proposal.head != (proposal.base or None)]
+    if not merged or (not settles and any(proposal.blocked for proposal in proposals)):
         return None
-    for one in merged:
-        show_proposal(one)
+    for proposal in merged:
+        show_proposal(proposal)
     if not ask_yes(f"Approve {'it' if len(merged) == 1 else 'them'} as merged?", default=False):
         raise click.Abort
-    return {one.proposal_id: one.head for one in shown}
+    return {proposal.proposal_id: proposal.head for proposal in proposals}
 
 
 def _list(
@@ -164,9 +164,9 @@ def _list(
     """List a page of the proposals that wait, what nobody looked at, and the runs that nobody began."""
     # One more than a page shows, to know whether another page follows.
     found = verbs.list_waiting(library, limit * page + 1, picked)[limit * (page - 1) :]
-    listed, more = as_read(found[:limit], caller.actor), len(found) > limit
-    result = {"proposals": listed, "changed": unseen, "runs": [describe_run(one) for one in runs]}
-    return Output(result, lambda _: _show_inbox(listed, page, more, unseen, runs))
+    listed_proposals, more = as_read(found[:limit], caller.actor), len(found) > limit
+    result = {"proposals": listed_proposals, "changed": unseen, "runs": [describe_run(run) for run in runs]}
+    return Output(result, lambda _: _show_inbox(listed_proposals, page, more, unseen, runs))
 
 
 def _may_ask(state: CommandContext, proposals: tuple[int, ...]) -> bool:
@@ -177,33 +177,35 @@ def _may_ask(state: CommandContext, proposals: tuple[int, ...]) -> bool:
     return bare and state.identity.principal is Principal.PERSON and can_ask()
 
 
-def _picked(library: Library, caller: Caller, session: str | None, about: Ref | None) -> Callable[[Proposal], bool]:
+def _proposal_filter(
+    library: Library, caller: Caller, session: str | None, about: Ref | None
+) -> Callable[[Proposal], bool]:
     """Return the test for the proposals of a session and about a resource, of those that are given."""
     head = library.store.head_or_none(about, caller.scopes) if about else None
     ref = head.ref if head else about
-    return lambda one: (session is None or one.session == session) and (ref is None or one.ref == ref)
+    return lambda proposal: (session is None or proposal.session == session) and (ref is None or proposal.ref == ref)
 
 
-def _chosen(library: Library, caller: Caller, every: bool, session: str | None, about: Ref | None) -> list[int]:
+def _chosen_ids(library: Library, caller: Caller, every: bool, session: str | None, about: Ref | None) -> list[int]:
     if not every and session is None and about is None:
         return []
-    picked = _picked(library, caller, session, about)
+    picked = _proposal_filter(library, caller, session, about)
     waiting = library.store.backend.proposals.waiting(MAX_QUEUE)
-    return [one.id for one in waiting if picked(one) and not verbs.is_expired(library, one)]
+    return [proposal.id for proposal in waiting if picked(proposal) and not verbs.is_expired(library, proposal)]
 
 
-def _given(files: tuple[str, ...]) -> dict[str, bytes | None]:
+def _replacement_files(files: tuple[str, ...]) -> dict[str, bytes | None]:
     """Return the files that replace those of a proposal, as bytes; None for one that is to go."""
-    given: dict[str, bytes | None] = {}
+    replacements: dict[str, bytes | None] = {}
     for text in files:
         path, equals, source = text.partition("=")
         if not equals:
             raise click.UsageError("--file is PATH=FILE: the file of the proposal, and the one with its content.")
-        given[path] = read_source(source) if source else None
-    return given
+        replacements[path] = read_source(source) if source else None
+    return replacements
 
 
-def _edited(library: Library, caller: Caller, ids: list[int], reason: str) -> list[Decided]:
+def _approve_edited(library: Library, caller: Caller, ids: list[int], reason: str) -> list[Decided]:
     """Approve a proposal with the texts that a person saves in an editor. Raise InvalidArgument for none."""
     if len(ids) != 1:
         raise click.UsageError("Edit one proposal at a time.")
@@ -227,18 +229,21 @@ def _decisions(decided: list[Decided]) -> Output[Any]:
 
 
 def _show_all(decided: list[Decided]) -> None:
-    for one in decided:
-        warn(*one.warnings)
-        say(f"Proposal {one.proposal_id} is {one.state}: {one.ref}" + (f"@{one.version}" if one.version else ""))
+    for decision in decided:
+        warn(*decision.warnings)
+        say(
+            f"Proposal {decision.proposal_id} is {decision.state}: {decision.ref}"
+            + (f"@{decision.version}" if decision.version else "")
+        )
     if decided[0].operation is not None:
         say(f"Take all of it back: evolvable undo {decided[0].operation}")
 
 
-def _unseen(library: Library, caller: Caller, about: Ref | None) -> list[UnseenChange]:
+def _unseen_changes(library: Library, caller: Caller, about: Ref | None) -> list[UnseenChange]:
     """Return what agents changed and nobody looked at, of one resource or of all."""
-    found = list_unseen(library, caller, with_diff=True).listed
+    found = list_unseen(library, caller, with_diff=True).changes
     head = library.store.head_or_none(about, caller.scopes) if about else None
-    return found if about is None else [one for one in found if head is not None and one.ref == str(head.ref)]
+    return found if about is None else [change for change in found if head is not None and change.ref == str(head.ref)]
 
 
 def _show_inbox(
@@ -275,10 +280,10 @@ def _files(proposal: WaitingProposal) -> str:
 
 
 def _show_proposals(proposals: list[WaitingProposal], *, decides: bool) -> None:
-    for one in proposals:
-        show_proposal(one)
-        number = one.proposal_id
-        if decides and not one.blocked:
+    for proposal in proposals:
+        show_proposal(proposal)
+        number = proposal.proposal_id
+        if decides and not proposal.blocked:
             say(f"\nDecide: evolvable inbox approve {number}, or reject {number} -m WHY")
         elif not decides:
             say("\nIt waits for a person.")
@@ -400,7 +405,7 @@ def _show_log(log: ChannelLog) -> None:
         return
     show_table(
         ["move", "when", "who", "why", "what"],
-        [[(str(one.move), "bold"), local_time(one.at), one.actor, one.reason, _moves(one)] for one in log.moves],
+        [[(str(move.move), "bold"), local_time(move.at), move.actor, move.reason, _moves(move)] for move in log.moves],
         wide=("why", "what"),
         spare=("who", "when"),
     )

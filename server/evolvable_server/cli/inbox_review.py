@@ -24,13 +24,13 @@ from evolvable_server.cli.terminal import (
     count,
     discard_typed,
     one_line,
-    paged,
+    page_output,
     remark,
     say,
     show_diff,
     show_error,
     show_table,
-    styled,
+    style_text,
     warn,
 )
 from evolvable_store.errors import Conflict, EvolvableError, InvalidArgument
@@ -71,11 +71,13 @@ class DecisionTally:
 
     def add(self, decided: Sequence[Decided]) -> None:
         """Count these decisions."""
-        for one in decided:
-            {APPROVED: self.approved, REJECTED: self.rejected}[one.state].append(one.proposal_id)
-            self.seen.add(one.proposal_id)
+        for decision in decided:
+            {APPROVED: self.approved, REJECTED: self.rejected}[decision.state].append(decision.proposal_id)
+            self.seen.add(decision.proposal_id)
         # Those that were approved together have one operation.
-        self.operations += list(dict.fromkeys(one.operation for one in decided if one.operation is not None))
+        self.operations += list(
+            dict.fromkeys(decision.operation for decision in decided if decision.operation is not None)
+        )
 
 
 class Quit(Exception):
@@ -85,8 +87,8 @@ class Quit(Exception):
 class InboxReview:
     """One run through the proposals that wait, or those of them that `wanted` picks."""
 
-    def __init__(self, library: Library, caller: Caller, wanted: Callable[[Proposal], bool]) -> None:
-        self._library, self._caller, self._wanted = library, caller, wanted
+    def __init__(self, library: Library, caller: Caller, is_wanted: Callable[[Proposal], bool]) -> None:
+        self._library, self._caller, self._is_wanted = library, caller, is_wanted
         self.tally = DecisionTally()
         self._viewed = set[int]()
 
@@ -105,55 +107,57 @@ class InboxReview:
         # Seen ones may still wait, and must not use up the limit.
         found = self._library.store.backend.proposals.waiting(MAX_QUEUE + len(self.tally.seen))
         return [
-            one
-            for one in found
-            if one.id not in self.tally.seen and self._wanted(one) and not verbs.is_expired(self._library, one)
+            proposal
+            for proposal in found
+            if proposal.id not in self.tally.seen
+            and self._is_wanted(proposal)
+            and not verbs.is_expired(self._library, proposal)
         ]
 
     def _ask(self, identity: int, place: str) -> None:
         """Show one proposal and ask until it is answered."""
         # Before it is shown: one that cannot be shown would be asked about without an end.
         self.tally.seen.add(identity)
-        shown = self._show(identity)
-        while shown is not None:
-            keys = KEYS_IN_CONFLICT if shown.sides else KEYS
+        proposal = self._show(identity)
+        while proposal is not None:
+            keys = KEYS_IN_CONFLICT if proposal.sides else KEYS
             answer = self._answer(f"({place}) Decide on proposal {identity} [{keys}]?")
             if answer == "q":
                 raise Quit
             if answer == "v":
                 whole = verbs.show_proposal(self._library, identity, limit=None)
-                with paged():
+                with page_output():
                     show_diff(whole.diff or "")
                 self._viewed.add(identity)
                 continue
-            if answer in ("y", "t") and _is_cut(shown) and identity not in self._viewed:
+            if answer in ("y", "t") and _is_cut(proposal) and identity not in self._viewed:
                 warn("You have not seen the end of this difference; `v` shows all of it.")
                 if not ask_yes("Approve it all the same?", default=False):
                     continue
             if answer not in _ANSWERS:
-                click.echo(styled(HELP, "bold red" if answer not in ("", "?") else "bold"))
+                click.echo(style_text(HELP, "bold red" if answer not in ("", "?") else "bold"))
                 continue
             # Once more: another window may have decided while the person was reading.
             now = self._state(identity)
             # y, e and t take the text that was shown; n, s and l do not depend on it.
-            if now is None or (answer[0] in "yet" and now.head != shown.head):
+            if now is None or (answer[0] in "yet" and now.head != proposal.head):
                 if now is not None:
-                    warn(f"{shown.ref} changed while you were reading. Here is the proposal as it is now.")
-                shown = self._show(identity) if now is not None else None
+                    warn(f"{proposal.ref} changed while you were reading. Here is the proposal as it is now.")
+                proposal = self._show(identity) if now is not None else None
                 continue
             try:
-                if self._decide(shown, answer):
+                if self._decide(proposal, answer):
                     return
             except EvolvableError as error:
                 show_error(to_cli_words(str(error)), to_cli_words(error.hint))
                 # A conflict brings another text to read. After any other error, the shown one is still right.
-                shown = self._show(identity) if isinstance(error, Conflict) else self._state(identity)
+                proposal = self._show(identity) if isinstance(error, Conflict) else self._state(identity)
 
     def _answer(self, question: str) -> str:
         """Return what the person types, in small letters. What was typed before the question was asked is discarded."""
         discard_typed()
         try:
-            typed = ask(styled(question, "bold blue"), default="", show_default=False, prompt_suffix=" ")
+            typed = ask(style_text(question, "bold blue"), default="", show_default=False, prompt_suffix=" ")
         except click.Abort as abort:
             if isinstance(abort.__cause__ or abort.__context__, EOFError):
                 click.echo()
@@ -162,11 +166,11 @@ class InboxReview:
         return typed.strip().lower()
 
     def _show(self, identity: int) -> WaitingProposal | None:
-        shown = self._state(identity)
-        if shown is not None:
+        proposal = self._state(identity)
+        if proposal is not None:
             click.echo()
-            show_proposal(shown)
-        return shown
+            show_proposal(proposal)
+        return proposal
 
     def _state(self, identity: int) -> WaitingProposal | None:
         """Return a proposal as it is now; tell the person when it waits no longer, and return None."""
@@ -183,19 +187,19 @@ class InboxReview:
             return None
         return found
 
-    def _decide(self, shown: WaitingProposal, answer: str) -> bool:
+    def _decide(self, proposal: WaitingProposal, answer: str) -> bool:
         """Do what the person answered; return whether the proposal is dealt with."""
         if answer == "e":
-            return self._edit(shown)
+            return self._edit(proposal)
         if answer == "l":
-            return self._approve_lessons() and self._is_decided(shown.proposal_id)
+            return self._approve_lessons() and self._is_decided(proposal.proposal_id)
         if answer == "t":
-            lines = verbs.proposed_lines(self._library, shown.proposal_id)
-            self._approve([shown.proposal_id], lines, seen={shown.proposal_id: shown.head})
+            lines = verbs.proposed_lines(self._library, proposal.proposal_id)
+            self._approve([proposal.proposal_id], lines, seen={proposal.proposal_id: proposal.head})
             return True
-        ids, what = self._meant(shown, answer)
+        ids, what = self._select_proposals(proposal, answer)
         # Several are confirmed once more, below a table of them.
-        if what and not self._confirmed(ids, answer[0], what):
+        if what and not self._confirm_selection(ids, answer[0], what):
             return False
         if answer[0] == "s":
             self.tally.skipped += ids
@@ -203,42 +207,44 @@ class InboxReview:
             return True
         if answer[0] == "y":
             # Of several no single text was shown, so each is approved as it is now.
-            self._approve(ids, seen=None if what else {shown.proposal_id: shown.head})
+            self._approve(ids, seen=None if what else {proposal.proposal_id: proposal.head})
             return True
         # Outside of `_undisturbed`, so that an interrupt ends this question.
         why = ask("Why? Enter for no reason", default="", show_default=False)
-        with self._undisturbed():
+        with self._defer_interrupts():
             decided = [verbs.reject(self._library, identity, why, self._caller) for identity in ids]
-        self._done(decided)
+        self._report_decisions(decided)
         return True
 
-    def _meant(self, shown: WaitingProposal, answer: str) -> tuple[list[int], str]:
+    def _select_proposals(self, proposal: WaitingProposal, answer: str) -> tuple[list[int], str]:
         """Return the proposals that an answer is about, and a phrase that names the selection; '' for the shown one."""
         if len(answer) == 1:
-            return [shown.proposal_id], ""
+            return [proposal.proposal_id], ""
         waiting = self._library.store.backend.proposals.waiting(MAX_QUEUE)
         if answer[1] == "r":
-            return [one.id for one in waiting if str(one.ref) == shown.ref], f"about {shown.ref}"
-        if shown.session is None:
+            return [
+                candidate.id for candidate in waiting if str(candidate.ref) == proposal.ref
+            ], f"about {proposal.ref}"
+        if proposal.session is None:
             raise InvalidArgument("No session led to this proposal.", f"`{answer[0]}` is for this one alone.")
-        session = one_line(shown.session)
-        return [one.id for one in waiting if one.session == shown.session], f"of session {session}"
+        session = one_line(proposal.session)
+        return [candidate.id for candidate in waiting if candidate.session == proposal.session], f"of session {session}"
 
-    def _confirmed(self, ids: Sequence[int], key: str, what: str) -> bool:
+    def _confirm_selection(self, ids: Sequence[int], key: str, what: str) -> bool:
         """List the proposals that an answer is for, and ask whether all of them are meant."""
         found = [verbs.show_proposal(self._library, identity) for identity in ids]
         show_table(
             ["proposal", "ref", "seen", "scan", "author", "why"],
             [
                 [
-                    str(one.proposal_id),
-                    one.ref,
-                    "yes" if one.proposal_id in self.tally.seen else "no",
-                    (_findings(one), "red"),
-                    describe_author(one),
-                    one.reason,
+                    str(proposal.proposal_id),
+                    proposal.ref,
+                    "yes" if proposal.proposal_id in self.tally.seen else "no",
+                    (_findings(proposal), "red"),
+                    describe_author(proposal),
+                    proposal.reason,
                 ]
-                for one in found
+                for proposal in found
             ],
             names=("ref",),
             wide=("why",),
@@ -257,51 +263,59 @@ class InboxReview:
         *,
         seen: Mapping[int, int | None] | None,
     ) -> list[Decided]:
-        with self._undisturbed():
+        with self._defer_interrupts():
             decided = verbs.approve_together(self._library, self._caller, ids, "", edited=edited, seen=seen)
-        self._done(decided)
+        self._report_decisions(decided)
         return decided
 
-    def _done(self, decided: Sequence[Decided]) -> None:
+    def _report_decisions(self, decided: Sequence[Decided]) -> None:
         self.tally.add(decided)
-        for one in decided:
-            show_decided(one)
+        for decision in decided:
+            show_decided(decision)
 
     def _approve_lessons(self) -> bool:
         """Show the lessons that wait, and approve after a yes those that were shown whole and have no question."""
         found = list[WaitingProposal]()
         for lesson in verbs.waiting_lessons(self._library):
-            if self._wanted(self._library.store.backend.proposals.get(lesson.proposal_id)):
-                one = verbs.show_proposal(self._library, lesson.proposal_id)
-                if not (one.blocked or one.sides or one.removes or _findings(one) or _is_cut(one)):
-                    found.append(one)
+            if self._is_wanted(self._library.store.backend.proposals.get(lesson.proposal_id)):
+                proposal = verbs.show_proposal(self._library, lesson.proposal_id)
+                if not (
+                    proposal.blocked or proposal.sides or proposal.removes or _findings(proposal) or _is_cut(proposal)
+                ):
+                    found.append(proposal)
         if not found:
             say("No lesson waits that could be approved with others: each has a question of its own.")
             return False
-        for one in found:
+        for proposal in found:
             click.echo()
-            show_proposal(one)
+            show_proposal(proposal)
         discard_typed()
         if not ask_yes(f"Approve {count(len(found), 'lesson')}?", default=False):
             return False
-        self._approve([one.proposal_id for one in found], seen={one.proposal_id: one.head for one in found})
+        self._approve(
+            [proposal.proposal_id for proposal in found],
+            seen={proposal.proposal_id: proposal.head for proposal in found},
+        )
         return True
 
     def _is_decided(self, identity: int) -> bool:
         return self._library.store.backend.proposals.get(identity).state != OPEN
 
-    def _edit(self, shown: WaitingProposal) -> bool:
+    def _edit(self, proposal: WaitingProposal) -> bool:
         """Open the proposed texts, and again where the library does not take them; approve what the person saves."""
-        number = shown.proposal_id
+        number = proposal.proposal_id
         texts = verbs.proposed_texts(self._library, number)
         contents = {path: text.encode("utf-8") for path, text in texts.items()}
-        if edit_proposed(contents, lambda edited: self._approve([number], edited, seen={number: shown.head})) is None:
+        if (
+            edit_proposed(contents, lambda edited: self._approve([number], edited, seen={number: proposal.head}))
+            is None
+        ):
             say("Nothing was changed in the editor. `y` approves it as it is.")
             return False
         return True
 
     @contextlib.contextmanager
-    def _undisturbed(self) -> Iterator[None]:
+    def _defer_interrupts(self) -> Iterator[None]:
         """Let an interrupt wait until the body has ended; the passphrase is asked for before it begins."""
         if self._caller.signer is not None:
             self._caller.signer.unlock()
@@ -311,7 +325,7 @@ class InboxReview:
             return
         arrived = list[Any]()
         # Only noted: the transaction runs to its end.
-        before = signal.signal(signal.SIGINT, lambda *given: arrived.append(given))
+        before = signal.signal(signal.SIGINT, lambda *arguments: arrived.append(arguments))
         try:
             yield
         finally:
@@ -323,13 +337,13 @@ class InboxReview:
 _ANSWERS = frozenset(("y", "n", "s", "e", "t", "l", "ys", "ns", "ss", "yr", "nr", "sr"))
 
 
-def _findings(one: WaitingProposal) -> str:
-    found = [str(finding.severity) for finding in one.findings]
-    return ", ".join(dict.fromkeys([*found, *(["gains"] if one.gains else [])]))
+def _findings(proposal: WaitingProposal) -> str:
+    found = [str(finding.severity) for finding in proposal.findings]
+    return ", ".join(dict.fromkeys([*found, *(["gains"] if proposal.gains else [])]))
 
 
-def _is_cut(one: WaitingProposal) -> bool:
-    return (one.diff or "").endswith(CUT)
+def _is_cut(proposal: WaitingProposal) -> bool:
+    return (proposal.diff or "").endswith(CUT)
 
 
 def can_ask() -> bool:
@@ -338,9 +352,9 @@ def can_ask() -> bool:
     return bool(sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty())
 
 
-def review_inbox(library: Library, caller: Caller, wanted: Callable[[Proposal], bool]) -> None:
+def review_inbox(library: Library, caller: Caller, is_wanted: Callable[[Proposal], bool]) -> None:
     """Ask the person about the proposals that wait; write the decisions at the end, also after an interrupt."""
-    review = InboxReview(library, caller, wanted)
+    review = InboxReview(library, caller, is_wanted)
     if line := verbs.lessons_line(verbs.waiting_lessons(library)):
         remark(line)
     try:
@@ -358,7 +372,7 @@ def _show_tally(library: Library, tally: DecisionTally) -> None:
     if not tally.seen:
         return
     left = len(library.store.backend.proposals.waiting(MAX_QUEUE))
-    said = [f"{len(ids)} {word}" for ids, word in ((tally.approved, "approved"), (tally.rejected, "rejected")) if ids]
-    say("", f"{', '.join(said) or 'Nothing decided'}; {count(left, 'proposal')} still waiting.")
+    parts = [f"{len(ids)} {word}" for ids, word in ((tally.approved, "approved"), (tally.rejected, "rejected")) if ids]
+    say("", f"{', '.join(parts) or 'Nothing decided'}; {count(left, 'proposal')} still waiting.")
     if tally.operations:
-        say(f"Take back: {', '.join(f'evolvable undo {one}' for one in reversed(tally.operations[-5:]))}")
+        say(f"Take back: {', '.join(f'evolvable undo {operation}' for operation in reversed(tally.operations[-5:]))}")

@@ -58,19 +58,19 @@ def learned_command(state: CommandContext, ref: Ref | None, **chosen: Any) -> Ou
         stored = _change(library, caller, ref, **chosen)
         found = list_learned(library, caller, ref, shows=_is_read_by_person())
     # The task of a session is left empty for everybody but the person.
-    if any(not one.task for one in found):
+    if any(not entry.task for entry in found):
         remark("A prompt that a session taught is shown to you alone: run `evolvable learn tasks` at a terminal.")
-    return Output(found, lambda _: _show_learned(found, any(one.held_out for one in stored)))
+    return Output(found, lambda _: _show_learned(found, any(entry.held_out for entry in stored)))
 
 
 def _check_options(ref: Ref | None, **chosen: Any) -> None:
     """Raise InvalidArgument for options that do not go together."""
     alone = [name for name in ("measure", "from_sessions", "forget_sessions") if chosen[name]]
-    given = [name for name in ("remove", "correct", "task") if chosen[name] is not None]
-    if alone and (ref is not None or given or chosen["wrong"] is not None or len(alone) > 1):
+    changes = [name for name in ("remove", "correct", "task") if chosen[name] is not None]
+    if alone and (ref is not None or changes or chosen["wrong"] is not None or len(alone) > 1):
         option = f"--{alone[0].replace('_', '-')}"
         raise InvalidArgument(f"{option} takes nothing else.", f"Run: evolvable learn tasks {option}")
-    if len(given) > 1:
+    if len(changes) > 1:
         raise InvalidArgument("Several changes were named.", "Give --remove, --correct or --task, one of them.")
     if chosen["task"] is None and chosen["wrong"] is not None:
         raise InvalidArgument("--not names no task.", "Give the task with --task.")
@@ -169,8 +169,8 @@ def _forget(state: CommandContext) -> Output[dict[str, int]]:
         set_consent(config.home, False)
         gone = library.store.backend.learned.forget_transcripts()
         library.record(caller, "forget sessions", count(gone, "task"))
-    said = f"Removed {count(gone, 'task')}. The library learns from no session's prompts any more."
-    return Output({"removed": gone}, lambda _: say(said))
+    message = f"Removed {count(gone, 'task')}. The library learns from no session's prompts any more."
+    return Output({"removed": gone}, lambda _: say(message))
 
 
 def _show_learned(found: list[ListedTask], held_out: bool) -> None:
@@ -180,15 +180,15 @@ def _show_learned(found: list[ListedTask], held_out: bool) -> None:
         say("Nothing was learned yet.")
         return
     rows: list[Row] = [
-        [str(one.id), (one.ref, "bold"), _shown_task(one), local_time(one.at), one.source] for one in found
+        [str(entry.id), (entry.ref, "bold"), _task_text(entry), local_time(entry.at), entry.source] for entry in found
     ]
     show_table(
         ["id", "ref", "task", "learned", "from"], rows, names=("ref",), wide=("task",), spare=("from", "learned")
     )
 
 
-def _shown_task(one: ListedTask) -> str:
-    return f"{'not ' * one.against}{one.task}{' (held out)' * one.held_out}"
+def _task_text(entry: ListedTask) -> str:
+    return f"{'not ' * entry.against}{entry.task}{' (held out)' * entry.held_out}"
 
 
 def _show_lookup_test(tested: LookupTest) -> None:
@@ -199,7 +199,8 @@ def _show_lookup_test(tested: LookupTest) -> None:
     say(f"  right skill first       {tested.first:.0%} (95 % interval {tested.low:.0%} to {tested.high:.0%})")
     say(f"  among the first {AMONG}       {tested.among:.0%}")
     rows: list[Row] = [
-        [one.task, (one.right, "bold"), one.found or "nothing", str(one.place or "not found")] for one in tested.missed
+        [miss.task, (miss.right, "bold"), miss.found or "nothing", str(miss.place or "not found")]
+        for miss in tested.missed
     ]
     if rows:
         show_table(["task", "right", "first match", "place"], rows, names=("right", "first match"), wide=("task",))

@@ -43,7 +43,7 @@ def recover_command(state: CommandContext, source: Path, yes: bool) -> Output[Re
     check_home(home, registered_homes)
     check_backup(home, source)
     # Before the replacement: these are the folders of the library as it is now.
-    watched = [FolderChoice(one.path, one.scope, one.kind) for one in watched_folders(home, warn)]
+    watched = [FolderChoice(folder.path, folder.scope, folder.kind) for folder in watched_folders(home, warn)]
     with checked_copy(home, source) as copy:
         remark(f"{source} holds {count(copy.resources, 'resource')}.")
         confirm(f"Replace the library in {home} by it?", yes=yes, refused="Nothing was changed.")
@@ -53,10 +53,10 @@ def recover_command(state: CommandContext, source: Path, yes: bool) -> Output[Re
         before = copy.replace_library(merges, carry_places=not watched)
     with state.library() as (library, _):
         # A folder may lie on a disk that is not there now.
-        there = [one for one in watched if one.path.is_dir()]
+        existing = [choice for choice in watched if choice.path.is_dir()]
         # A person answers for what the folders hold; otherwise nobody is named.
         person = state.identity if state.identity.principal is Principal.PERSON else None
-        folders = add_folders(library, there, dict.fromkeys((one.path for one in there), person))
+        folders = add_folders(library, existing, dict.fromkeys((choice.path for choice in existing), person))
     done = Recovered(str(home), str(source), copy.resources, str(before) if before else None, folders)
     return Output(done, _show_recovered)
 

@@ -12,14 +12,14 @@ from evolvable_server.cli.terminal import (
     count,
     local_time,
     one_line,
-    paged,
+    page_output,
     remark,
     say,
     show_diff,
     show_fields,
     show_table,
     some,
-    styled,
+    style_text,
     warn,
 )
 from evolvable_server.clients import has_hosts
@@ -51,11 +51,11 @@ def show_command(
             return Output(verbs.show_operation(library, caller, int(what[:18])), _show_operation)
         found = verbs.show_resource(library, caller, Ref.parse(what), version=version, path=path)
         hosts = has_hosts(library.store.home)
-    return Output(found, lambda shown: _show_resource(shown, hosts=hosts))
+    return Output(found, lambda overview: _show_resource(overview, hosts=hosts))
 
 
 def _show_resource(found: ResourceOverview, *, hosts: bool) -> None:
-    with paged():
+    with page_output():
         info, state = found.info, found.state
         say(f"{info.ref}@{info.version}")
         if found.notice:
@@ -65,8 +65,13 @@ def _show_resource(found: ResourceOverview, *, hosts: bool) -> None:
         show_table(
             ["version", "when", "author", "why"],
             [
-                [(str(one.version), "bold"), local_time(one.at), author_words(one.author, one.by), one.reason]
-                for one in found.versions
+                [
+                    (str(version.version), "bold"),
+                    local_time(version.at),
+                    author_words(version.author, version.by),
+                    version.reason,
+                ]
+                for version in found.versions
             ],
             wide=("why",),
             whole=bool(found.notice),
@@ -82,36 +87,38 @@ def _show_resource(found: ResourceOverview, *, hosts: bool) -> None:
 def _fields(found: ResourceOverview, *, hosts: bool) -> Iterator[tuple[Cell, Cell]]:
     """Yield what is known of a resource. hosts: whether any host reads the stable channel."""
     info, state = found.info, found.state
-    said: dict[str, str] = {"about": info.description, "author": author_words(info.author, info.by)}
+    fields: dict[str, str] = {"about": info.description, "author": author_words(info.author, info.by)}
     if state.head is None:
-        said["state"] = f"removed; `evolvable restore {info.ref} {state.latest}` brings it back"
+        fields["state"] = f"removed; `evolvable restore {info.ref} {state.latest}` brings it back"
     elif not info.evolvable:
-        said["state"] = "frozen: only a person may change it"
-    said["use"] = f"loaded {count(state.uses, 'time')}, {state.rated} with an outcome" if state.uses else "never loaded"
+        fields["state"] = "frozen: only a person may change it"
+    fields["use"] = (
+        f"loaded {count(state.uses, 'time')}, {state.rated} with an outcome" if state.uses else "never loaded"
+    )
     # What hosts see matters only where a host reads the channel.
     if hosts and state.stable is not None and state.stable != state.head:
-        said["hosts see"] = f"version {state.stable}; `evolvable lab publish {info.ref}` shows them the newest"
+        fields["hosts see"] = f"version {state.stable}; `evolvable lab publish {info.ref}` shows them the newest"
     if state.approved is not None:
-        said["may run"] = f"version {state.approved}"
+        fields["may run"] = f"version {state.approved}"
     places = [f"{place} (version {version or 'none'})" for place, version in sorted(state.directories.items())]
-    said["folders"] = some(places, MOST) if places else "none"
+    fields["folders"] = some(places, MOST) if places else "none"
     if found.out_of_force:
-        said["out of force"] = "; ".join(found.out_of_force)
+        fields["out of force"] = "; ".join(found.out_of_force)
     if state.proposals:
         numbers = some(list(map(str, state.proposals)), MOST)
-        said["waits"] = f"{count(len(state.proposals), 'proposal')}: {numbers}; `evolvable inbox` decides"
+        fields["waits"] = f"{count(len(state.proposals), 'proposal')}: {numbers}; `evolvable inbox` decides"
     if info.copied_from:
-        said["copied from"] = info.copied_from
-    for name, text in said.items():
+        fields["copied from"] = info.copied_from
+    for name, text in fields.items():
         yield (name, "bold"), text
 
 
 def _show_operation(found: OperationOverview) -> None:
-    with paged():
+    with page_output():
         say(f"Operation {found.operation}")
         if found.notice:
             say(found.notice)
-        said = {
+        fields = {
             "when": local_time(found.at),
             "author": author_words(found.author, found.by),
             "why": found.reason,
@@ -119,7 +126,7 @@ def _show_operation(found: OperationOverview) -> None:
             "reverts": ", ".join(map(str, found.undoes)),
             "evidence": "; ".join(found.evidence),
         }
-        show_fields([((name, "bold"), text) for name, text in said.items() if text])
+        show_fields([((name, "bold"), text) for name, text in fields.items() if text])
         for change in found.changes:
             before = f"version {change.before}" if change.before else verbs.NOTHING
             after = f"version {change.after}" if change.after else "removed"
@@ -158,12 +165,12 @@ def diff_command(state: CommandContext, refs: tuple[str, ...]) -> Output[Content
 
 
 def _show_comparison(found: ContentComparison, folders: int, refs: Sequence[str]) -> None:
-    with paged():
-        for one in found.differences:
-            click.echo(styled(one_line(f"{one.before} -> {one.after}"), "bold"))
-            if one.problem:
-                warn(f"It cannot be read: {one.problem}.")
-            show_diff(one.diff)
+    with page_output():
+        for difference in found.differences:
+            click.echo(style_text(one_line(f"{difference.before} -> {difference.after}"), "bold"))
+            if difference.problem:
+                warn(f"It cannot be read: {difference.problem}.")
+            show_diff(difference.diff)
     if found.differences:
         return
     if found.compared:

@@ -66,10 +66,10 @@ def warn_of_secrets(library: Library) -> None:
         remark(f"{what}: {NEXT}")
 
 
-def warn_left_out(held: Collection[HeldBack], then: str = "Then repeat the command.") -> None:
+def warn_left_out(left_out: Collection[HeldBack], then: str = "Then repeat the command.") -> None:
     """Say which resources a command left out because of a secret, why, and what to do. then: after the decision."""
-    warn(*(f"{one}." for one in held))
-    if held:
+    warn(*(f"{resource}." for resource in left_out))
+    if left_out:
         remark(f"The rest is done. {NEXT} {then}")
 
 
@@ -109,22 +109,24 @@ def purge_command(
         if listing:
             return Output({"secrets": open_secrets(library, progress)}, _show_secrets)
         if accept:
-            kept = accept_leak(library, caller, accept, reason or "accepted")
-            return _done([], lambda _: say(f"Kept: {kept[0]}"), accepted=[str(one) for one in kept])
+            accepted = accept_leak(library, caller, accept, reason or "accepted")
+            return _purge_output([], lambda _: say(f"Kept: {accepted[0]}"), accepted=[str(leak) for leak in accepted])
         if resume:
-            return _done(verbs.resume_purges(library, caller), _show_purged)
+            return _purge_output(verbs.resume_purges(library, caller), _show_purged)
         plan = _plan(library, caller, ref, path, secret)
         if dry_run:
             planned = Purged(plan.kind, plan.versions, files=plan.files, remains=plan.folders, dry_run=True)
-            return _done([planned], lambda _: _show_plan(plan))
+            return _purge_output([planned], lambda _: _show_plan(plan))
         # Before the question: nobody should confirm what is refused after it.
         check_may_decide(caller, "purge")
         warn(*plugins.left_by_missing_parts(library))
         _confirm_purge(plan, yes)
-        return _done([verbs.purge(library, caller, plan, reason, edit_copies=edit_copies)], _show_purged)
+        return _purge_output([verbs.purge(library, caller, plan, reason, edit_copies=edit_copies)], _show_purged)
 
 
-def _done(purged: list[Purged], render: Callable[[dict[str, Any]], None], accepted: Sequence[str] = ()) -> Output[Any]:
+def _purge_output(
+    purged: list[Purged], render: Callable[[dict[str, Any]], None], accepted: Sequence[str] = ()
+) -> Output[Any]:
     """Return what was purged and what was accepted."""
     return Output({"purged": purged, "accepted": accepted}, render)
 
@@ -135,7 +137,7 @@ def _plan(library: Library, caller: Caller, ref: str | None, path: str | None, s
     if secret is None:
         return verbs.plan_file(library, caller, Ref.parse(ref or ""), path or "")
     # In a file of variables the whole file is the secret, so the file goes and not a text in it.
-    files = [one for one in leaks(library) if one.id == secret and one.kind == ENV_FILE]
+    files = [leak for leak in leaks(library) if leak.id == secret and leak.kind == ENV_FILE]
     if files:
         return verbs.plan_file(library, caller, Ref.parse(files[0].ref), files[0].path)
     return verbs.plan_secret(library, secret)
@@ -165,11 +167,11 @@ def _show_plan(plan: PurgePlan) -> None:
 
 
 def _show_purged(done: dict[str, list[Purged]]) -> None:
-    for one in done["purged"]:
-        say(*(f"purged: {line}" for line in one.versions))
-        say(*(f"cleaned: {line}" for line in (*one.files, *one.edited)))
-        warn(*(f"It is still in {line}" for line in one.remains))
-        say(f"{count(len(one.blobs), 'file content')} replaced by a tombstone.")
+    for purge in done["purged"]:
+        say(*(f"purged: {line}" for line in purge.versions))
+        say(*(f"cleaned: {line}" for line in (*purge.files, *purge.edited)))
+        warn(*(f"It is still in {line}" for line in purge.remains))
+        say(f"{count(len(purge.blobs), 'file content')} replaced by a tombstone.")
     if not done["purged"]:
         say("No purge is waiting to be ended.")
     say("Replace the secret where it was issued; backups, exports and remotes elsewhere may still hold it.")
@@ -278,7 +280,7 @@ def trash_command(state: CommandContext, action: str, entry: str | None) -> Outp
         if entry is None:
             kept_for = {"retention_days": RETENTION_DAYS, "max_bytes": MAX_BYTES}
             return Output({"entries": trash.entries(), **kept_for}, _show_trash)
-        found = next((one for one in trash.entries() if one.id == entry), None)
+        found = next((candidate for candidate in trash.entries() if candidate.id == entry), None)
         if found is None:
             raise NotFound(
                 f"There is nothing {ascii(entry[:40])} in the trash.", "`evolvable care trash` lists its entries."
@@ -292,8 +294,8 @@ def trash_command(state: CommandContext, action: str, entry: str | None) -> Outp
                 f"{found.folder} is not watched any more.", f"Copy the files from {library.store.home}/trash/{entry}."
             )
         with open_root(Path(found.folder)) as opened:
-            kept = trash.put_back(found.id, opened / found.directory)
-    return Output({"entry": found, "kept": kept}, lambda _: _show_put_back(found, kept))
+            left = trash.put_back(found.id, opened / found.directory)
+    return Output({"entry": found, "kept": left}, lambda _: _show_put_back(found, left))
 
 
 def _show_trash(listing: dict[str, Any]) -> None:
@@ -305,14 +307,14 @@ def _show_trash(listing: dict[str, Any]) -> None:
         ["entry", "when", "from", "files", "size"],
         [
             [
-                (one.id, "bold"),
+                (entry.id, "bold"),
                 # The trash has seconds since 1970.
-                local_time(datetime.fromtimestamp(one.at, UTC).isoformat()),
-                f"{one.folder}/{one.directory}",
-                str(one.files),
-                file_size(one.size),
+                local_time(datetime.fromtimestamp(entry.at, UTC).isoformat()),
+                f"{entry.folder}/{entry.directory}",
+                str(entry.files),
+                file_size(entry.size),
             ]
-            for one in entries
+            for entry in entries
         ],
         names=("entry", "from"),
         spare=("when", "files"),
@@ -321,7 +323,7 @@ def _show_trash(listing: dict[str, Any]) -> None:
     say("Put one back: evolvable care trash restore ENTRY")
 
 
-def _show_put_back(entry: TrashEntry, kept: list[str]) -> None:
+def _show_put_back(entry: TrashEntry, left: list[str]) -> None:
     where = f"{entry.folder}/{entry.directory}"
-    warn(*(f"{path} stays in the trash: something else has its place in {where}" for path in kept))
+    warn(*(f"{path} stays in the trash: something else has its place in {where}" for path in left))
     say(f"Put back {count(entry.files, 'file')} into {where}.")

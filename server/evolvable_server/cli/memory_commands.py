@@ -53,7 +53,7 @@ def memory_command(
     if project:
         return _run_in_project(state, action, clients)
     config = state.config()
-    machine, shown = read_machine(config.project), ""
+    machine, shown_text = read_machine(config.project), ""
     # Without opening the library, which may be gone.
     if action == "off":
         copies = disable_copies(config.home, clients or tuple(TITLES))
@@ -62,15 +62,15 @@ def memory_command(
             text = memory_text(library)
             conflicts = memory_conflicts(library, Caller(Actor.AGENT, None, (USER_SCOPE,)))
         if action == "on":
-            copies = enable_copies(config.home, machine, _chosen(machine, clients), text)
+            copies = enable_copies(config.home, machine, _clients_or_installed(machine, clients), text)
         else:
             found = copy_statuses(config.home, machine, text)
-            copies, shown = [one for one in found if not clients or one.client in clients], text
+            copies, shown_text = [copy for copy in found if not clients or copy.client in clients], text
         warn(*conflicts)
-    return Output({"copies": copies, "text": shown}, lambda _: _show_memory(copies, shown))
+    return Output({"copies": copies, "text": shown_text}, lambda _: _show_memory(copies, shown_text))
 
 
-def _chosen(machine: Machine, clients: Sequence[str]) -> Sequence[str]:
+def _clients_or_installed(machine: Machine, clients: Sequence[str]) -> Sequence[str]:
     chosen = clients or installed_clients(machine)
     if not chosen:
         raise InvalidArgument("No client that reads memories is installed here.", "Name one: codex.")
@@ -83,7 +83,7 @@ def _run_in_project(state: CommandContext, action: str, clients: Sequence[str]) 
         copies = disable_project_files(config.home, config.project, clients)
         if copies:
             # For the audit log of the library, where decisions on files of a project are found again.
-            state.record("project memory off", ", ".join(one.path for one in copies))
+            state.record("project memory off", ", ".join(copy.path for copy in copies))
         return Output({"copies": copies, "text": ""}, lambda _: _show_memory(copies, ""))
     if action == "on":
         state.require_person("Writing a memory into a file of a project")
@@ -92,11 +92,11 @@ def _run_in_project(state: CommandContext, action: str, clients: Sequence[str]) 
         project = memory_project(library, config.project)
         text = project_memory(library, project.scope)
         if action == "show":
-            known = project_file_statuses(config.home, library)
-            copies = [one for one in known if one.project == str(project.folder)]
+            statuses = project_file_statuses(config.home, library)
+            copies = [copy for copy in statuses if copy.project == str(project.folder)]
             return Output({"copies": copies, "text": text}, lambda _: _show_memory(copies, text))
     machine = read_machine(config.project)
-    found = project_files(project.folder, _chosen(machine, clients))
+    found = project_files(project.folder, _clients_or_installed(machine, clients))
     # Before the question: this text is what the file would hold.
     remark(text or f"memory:{project.scope}/MEMORY says nothing yet. What it will say is written when you approve it.")
     copies = []
@@ -123,7 +123,7 @@ _READERS = {
 def _ask(home: Path, project: MemoryProject, path: Path, git: GitTracking) -> None:
     """Ask whether the memory goes into a file, unless the person said yes to that already."""
     # A file that git treats in another way than at the yes is asked about again.
-    if any(one.path == path and one.git is git for one in project_memory_files(home)):
+    if any(file.path == path and file.git is git for file in project_memory_files(home)):
         return
     remark(_READERS[git].format(path=path))
     if path.name == "AGENTS.md" and not path.exists() and (project.folder / "CLAUDE.md").exists():
@@ -134,7 +134,7 @@ def _ask(home: Path, project: MemoryProject, path: Path, git: GitTracking) -> No
     )
 
 
-_SAID = {
+_MESSAGES = {
     "off": "{title} reads no memories: {path}",
     "current": "{title} reads them in {path}, which is up to date.",
     "behind": "{title} reads them in {path}, which is not up to date; `{command}` writes it again.",
@@ -147,10 +147,10 @@ def _show_memory(copies: list[MemoryCopy], text: str) -> None:
         say(f"{text}\n")
     if not copies:
         say("It was off already. Nothing changed.")
-    for one in copies:
-        command = f"evolvable client memory on{' --project' if one.project else ''}"
-        say(_SAID[one.state].format(title=one.title, path=one.path, why=one.why, command=command))
-        if one.backup:
-            say(f"The file as it was: {one.backup}")
-        if one.warning and one.state != "off":
-            warn(one.warning)
+    for copy in copies:
+        command = f"evolvable client memory on{' --project' if copy.project else ''}"
+        say(_MESSAGES[copy.state].format(title=copy.title, path=copy.path, why=copy.why, command=command))
+        if copy.backup:
+            say(f"The file as it was: {copy.backup}")
+        if copy.warning and copy.state != "off":
+            warn(copy.warning)

@@ -62,7 +62,7 @@ TEST_REQUEST = Request(
 @click.option("--structured", type=click.Choice(STRUCTURED), help="With add: what the endpoint restricts answers to.")
 @click.option("--yes", is_flag=True, help="With add and role: do not ask whether another entry is replaced.")
 def model_command(
-    state: CommandContext, action: str, name: str | None, models: tuple[str, ...], yes: bool, **given: Any
+    state: CommandContext, action: str, name: str | None, models: tuple[str, ...], yes: bool, **options: Any
 ) -> Output[Any]:
     """Name models, and say which of them answer in which role.
 
@@ -75,35 +75,35 @@ def model_command(
         raise click.UsageError("`role model list` takes no name, every other action a name.")
     if models and action != "role":
         raise click.UsageError("Several names go with `role model role`.")
-    if (action != "add" and any(value is not None for value in given.values())) or (
+    if (action != "add" and any(value is not None for value in options.values())) or (
         yes and action not in ("add", "role")
     ):
         raise click.UsageError("Options go with `role model add`, and --yes with `role model role` too.")
     if name is None:
         config = state.config()
-        return Output(_listed(config.person), lambda found: _show(found, named_models(config)))
+        return Output(_model_list(config.person), lambda found: _show(found, named_models(config)))
     if action == "add":
-        return _add(state, name, given, yes=yes)
+        return _add(state, name, options, yes=yes)
     if action == "remove":
         left = remove_model(name, state.config().home, state.signer())
-        return Output(_listed(left), lambda _: say(f"{name} is removed."))
+        return Output(_model_list(left), lambda _: say(f"{name} is removed."))
     if action == "role":
         return _set_role(state, name, models, yes=yes)
     return _test(named_models(state.config()), name)
 
 
-def _add(state: CommandContext, name: str, given: dict[str, Any], *, yes: bool) -> Output[Any]:
+def _add(state: CommandContext, name: str, options: dict[str, Any], *, yes: bool) -> Output[Any]:
     if not NAME.fullmatch(name) or name in RESERVED:
         hint = "Use up to 64 small letters, digits, dashes and underscores, and no word that has a meaning of its own."
         raise InvalidArgument(f"{ascii(name[:80])} cannot be the name of a model.", hint)
-    if not given["protocol"] or not given["model"]:
+    if not options["protocol"] or not options["model"]:
         raise click.UsageError("`role model add` needs --protocol and --model.")
     config = state.config()
     person = config.person
     # Roles name models and commands, so one name cannot stand for both.
-    if role := next((role for role, named in person.commands.items() if name in named), None):
+    if role := next((role for role, commands in person.commands.items() if name in commands), None):
         raise InvalidArgument(f"{name} is the name of one of the {role}.", "Choose another name.")
-    table = {key: value for key, value in given.items() if value is not None}
+    table = {key: value for key, value in options.items() if value is not None}
     if "price" in table:
         table["price"] = _price(table["price"])
     if "key_file" in table:
@@ -114,18 +114,18 @@ def _add(state: CommandContext, name: str, given: dict[str, Any], *, yes: bool) 
     except ValueError as error:
         raise InvalidArgument(f"{name} cannot be named so: {error}.", "Correct the option.") from None
     # Of the file that is changed: an entry of the other file is not replaced.
-    there = person.edited.endpoints.get(name)
-    if there is not None and there != endpoint:
-        confirm_replacement(f"The model {name}", _in_words(there), _in_words(endpoint), yes=yes)
+    current = person.editable.endpoints.get(name)
+    if current is not None and current != endpoint:
+        confirm_replacement(f"The model {name}", _in_words(current), _in_words(endpoint), yes=yes)
     add_model(endpoint, config.home, state.signer())
     # http without TLS is allowed, and worth a warning.
     warn(*filter(None, [check_plain_http(endpoint)]))
     return Output(_row(endpoint), lambda _: say(f"{name} is {endpoint.model} at {endpoint.url} ({endpoint.protocol})"))
 
 
-def _in_words(one: ModelEndpoint) -> str:
+def _in_words(endpoint: ModelEndpoint) -> str:
     """Return all that a model's entry says: two that differ read differently."""
-    return ", ".join(f"{key} {value}" for key, value in {**one.to_table(), "address": one.url}.items())
+    return ", ".join(f"{key} {value}" for key, value in {**endpoint.to_table(), "address": endpoint.url}.items())
 
 
 def _set_role(state: CommandContext, role: str, names: tuple[str, ...], *, yes: bool) -> Output[Any]:
@@ -140,10 +140,10 @@ def _set_role(state: CommandContext, role: str, names: tuple[str, ...], *, yes: 
         raise InvalidArgument(f"{alone} stands alone in the role {role}.", "Name it without others.")
     answered = f"answered by {', then '.join(names)}" if names else "as usual"
     # Of the file that is changed: an entry of the other file is not replaced.
-    there = person.edited.model_roles.get(role, ())
-    if names and there and there != names:
-        confirm_replacement(f"The role {role}", f"answered by {', then '.join(there)}", answered, yes=yes)
-    found = _listed(set_model_role(role, names, config.home, state.signer()))
+    current = person.editable.model_roles.get(role, ())
+    if names and current and current != names:
+        confirm_replacement(f"The role {role}", f"answered by {', then '.join(current)}", answered, yes=yes)
+    found = _model_list(set_model_role(role, names, config.home, state.signer()))
     return Output(found, lambda _: say(f"The role {role} is {answered}."))
 
 
@@ -151,52 +151,52 @@ def _check_known(person: PersonConfig, role: str, name: str) -> None:
     """Raise InvalidArgument for a name that nobody can answer by in a role."""
     # A critic is a proposer in another role and has no commands of its own.
     of_role = ("proposers",) if role == "critic" else (f"{role}s",)
-    commands = {one for each in of_role for one in person.commands.get(each, {})}
+    commands = {command_name for each in of_role for command_name in person.commands.get(each, {})}
     provider, _, model = name.partition(":")
     # As executor, a client needs the name of the model that it runs.
     client = name in HEADLESS_COMMANDS if role != "executor" else provider in ("claude", "codex") and model
     nobody = role == "judge" and name in NOBODY
     if name in person.endpoints or name in commands or client or provider == "anthropic" or nobody:
         return
-    known = ", ".join([*sorted(person.endpoints), *sorted(commands)]) or "none"
+    known_names = ", ".join([*sorted(person.endpoints), *sorted(commands)]) or "none"
     raise InvalidArgument(
-        f"No model is named {ascii(name[:80])}.", f"Name it first: evolvable role model add. Named: {known}."
+        f"No model is named {ascii(name[:80])}.", f"Name it first: evolvable role model add. Named: {known_names}."
     )
 
 
 def _price(text: str) -> list[float]:
     try:
-        given, got = map(float, text.split("/"))
+        input_price, output_price = map(float, text.split("/"))
     except ValueError:
         raise click.BadParameter(f"{ascii(text[:40])} is no price such as 0.5/2.") from None
-    return [given, got]
+    return [input_price, output_price]
 
 
-def _row(one: ModelEndpoint) -> dict[str, Any]:
-    key = one.key_file or (f"${one.key_env}" if one.key_env else "")
-    return {"name": one.name, **one.to_table(), "address": one.url, "key": key}
+def _row(endpoint: ModelEndpoint) -> dict[str, Any]:
+    key = endpoint.key_file or (f"${endpoint.key_env}" if endpoint.key_env else "")
+    return {"name": endpoint.name, **endpoint.to_table(), "address": endpoint.url, "key": key}
 
 
-def _listed(person: PersonConfig) -> dict[str, Any]:
-    models = [_row(one) for one in person.endpoints.values()]
+def _model_list(person: PersonConfig) -> dict[str, Any]:
+    models = [_row(endpoint) for endpoint in person.endpoints.values()]
     roles = {role: list(names) for role, names in person.model_roles.items()}
-    return {"path": str(person.edited.path or own_path() or ""), "models": models, "roles": roles}
+    return {"path": str(person.editable.path or own_path() or ""), "models": models, "roles": roles}
 
 
-def _show(found: dict[str, Any], named: NamedModels) -> None:
+def _show(found: dict[str, Any], models: NamedModels) -> None:
     if not found["models"]:
         say(f"No model is named in {found['path']}")
     else:
         rows = [
             [
-                (one["name"], "bold"),
-                one["model"],
-                one["protocol"],
-                one["address"],
-                one["key"] or "none",
-                "/".join(f"{each:g}" for each in one["price"]) if "price" in one else "unknown",
+                (entry["name"], "bold"),
+                entry["model"],
+                entry["protocol"],
+                entry["address"],
+                entry["key"] or "none",
+                "/".join(f"{each:g}" for each in entry["price"]) if "price" in entry else "unknown",
             ]
-            for one in found["models"]
+            for entry in found["models"]
         ]
         show_table(
             ["name", "model", "protocol", "address", "key", "price"],
@@ -208,16 +208,16 @@ def _show(found: dict[str, Any], named: NamedModels) -> None:
     for role, names in found["roles"].items():
         say(f"{role}: {', then '.join(names)}")
     # Resolved here, so that a missing key shows before a run needs it.
-    for name in named.endpoints:
+    for name in models.endpoints:
         try:
-            warn(*filter(None, [check_plain_http(named.resolve(name))]))
+            warn(*filter(None, [check_plain_http(models.resolve(name))]))
         except EvolvableError as error:
             warn(error.text)
 
 
-def _test(named: NamedModels, name: str) -> Output[Any]:
+def _test(models: NamedModels, name: str) -> Output[Any]:
     """Ask a model to repeat a word, and return how it went."""
-    endpoint, attempts = named.resolve(name), list[ModelAttempt]()
+    endpoint, attempts = models.resolve(name), list[ModelAttempt]()
     failure, answer = "", {}
     model = endpoint.open(ANSWER_SECONDS)
     try:
@@ -228,18 +228,22 @@ def _test(named: NamedModels, name: str) -> Output[Any]:
         model.close()
     if not failure and answer.get("word") != WORD:
         failure = f"{model.name} answered by the schema and not to the question."
-    told = attempts[-1].answered_by if attempts else ""
+    answered_by = attempts[-1].answered_by if attempts else ""
     # A provider may answer with the dated name of the model.
-    warning = f"asked for {endpoint.model}, answered by {told}" if told and not told.startswith(endpoint.model) else ""
+    warning = (
+        f"asked for {endpoint.model}, answered by {answered_by}"
+        if answered_by and not answered_by.startswith(endpoint.model)
+        else ""
+    )
     found = {"name": name, "works": not failure, "failure": failure, "warning": warning}
-    found["attempts"] = [asdict(one) for one in attempts]
+    found["attempts"] = [asdict(attempt) for attempt in attempts]
     return Output(found, _show_test, ExitCode.ERROR if failure else ExitCode.DONE)
 
 
 def _show_test(found: dict[str, Any]) -> None:
-    for one in found["attempts"]:
-        cost = "price unknown" if one["cost"] is None else f"${one['cost']:.6f}"
-        tokens = f"{one['input_tokens']:,} tokens in, {one['output_tokens']:,} out"
-        say(f"{one['number']}. {one['outcome']} after {one['seconds']:.1f} s, {tokens}, {cost}")
+    for attempt in found["attempts"]:
+        cost = "price unknown" if attempt["cost"] is None else f"${attempt['cost']:.6f}"
+        tokens = f"{attempt['input_tokens']:,} tokens in, {attempt['output_tokens']:,} out"
+        say(f"{attempt['number']}. {attempt['outcome']} after {attempt['seconds']:.1f} s, {tokens}, {cost}")
     warn(*filter(None, [found["warning"]]))
     say(found["failure"] or f"{found['name']} works.")

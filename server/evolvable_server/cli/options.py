@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 from evolvable_server.cli.command_context import CommandContext
 from evolvable_server.cli.terminal import say
 from evolvable_store import MAX_FILE
-from evolvable_store.errors import EvolvableError, InvalidRef, TooLarge, quoted
+from evolvable_store.errors import EvolvableError, InvalidRef, TooLarge, quote_text
 from evolvable_store.resource import Kind, Ref
 
 
@@ -28,7 +28,7 @@ class RefType(click.ParamType[Ref]):
         except InvalidRef as error:
             if Path(value).is_dir():
                 hint = "Name a resource, such as skill:pdf. `evolvable backup restore FOLDER` brings a backup back."
-                raise InvalidRef(f"{quoted(value)} is a folder.", hint) from error
+                raise InvalidRef(f"{quote_text(value)} is a folder.", hint) from error
             raise
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -49,9 +49,9 @@ KIND = click.Choice([kind.value for kind in Kind])
 
 def reason_option(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return the option -m with its default; '': the command writes a sentence of its own."""
-    shown = default or "what was done"
+    shown_default = default or "what was done"
     return click.option(
-        "-m", "--reason", default=default, show_default=shown, help="Why, in a sentence; kept in the history."
+        "-m", "--reason", default=default, show_default=shown_default, help="Why, in a sentence; kept in the history."
     )
 
 
@@ -60,9 +60,9 @@ page_option = click.option(
 )
 
 
-def say_more(page: int, shown: int, more: bool) -> None:
-    """Write which page of a table this was, where there is another one. shown: its rows."""
-    if page > 1 and not shown:
+def say_more(page: int, rows: int, more: bool) -> None:
+    """Write which page of a table this was, where there is another one. rows: its rows."""
+    if page > 1 and not rows:
         say(f"There is no page {page}.")
     elif more:
         say(f"\nPage {page}. More: the same command with --page {page + 1}")
@@ -82,7 +82,7 @@ def read_source(source: str) -> bytes:
             # One byte more tells a file at the limit from a longer one.
             data: bytes = stream.read(MAX_FILE + 1)
     except OSError as error:
-        raise click.BadParameter(f"{quoted(source, 4096)}: {error.strerror}.") from None
+        raise click.BadParameter(f"{quote_text(source, 4096)}: {error.strerror}.") from None
     if len(data) > MAX_FILE:
         raise TooLarge(f"{source} has more than {MAX_FILE:,} bytes.", "That is the limit for one file.")
     return data

@@ -78,10 +78,10 @@ def approvals_command(state: CommandContext, action: str, person: str | None, ke
     with state.library() as (library, _):
         lock = library.lock
         people = {via.partition(":")[2]: key for via, key in lock.people.items()} if lock else {}
-        shown = LockState(
+        lock_state = LockState(
             lock is not None, lock.key if lock else "", unsigned_decisions(library.lock, library.store), people
         )
-    return Output(shown, _show_lock)
+    return Output(lock_state, _show_lock)
 
 
 def _lock(state: CommandContext) -> None:
@@ -154,9 +154,9 @@ def _set_signer(state: CommandContext, person: str, key: str | None) -> None:
             raise InvalidArgument(
                 "There is no [sign_in] in your configuration.", "docs/sign-in.md says how to write it."
             )
-        listed = document["sign_in"].pop("signers", {})
-        kept = {name: one for name, one in listed.items() if name != person}
-        if people := kept | ({person: key} if key is not None else {}):
+        signers = document["sign_in"].pop("signers", {})
+        others = {name: public_key for name, public_key in signers.items() if name != person}
+        if people := others | ({person: key} if key is not None else {}):
             document["sign_in"]["signers"] = people
 
     edit_config(change, state.config().home, signer)
@@ -176,15 +176,15 @@ def _drop_key(document: Any) -> None:
     del document["approvals"]
 
 
-def _show_lock(shown: LockState) -> None:
-    if not shown.locked:
+def _show_lock(lock_state: LockState) -> None:
+    if not lock_state.locked:
         say("Approvals are not locked.")
         return
-    say(f"Approvals are locked with key {shown.key[:16]}.")
-    say(*(f"{person} signs with key {key[:16]}." for person, key in shown.people.items()))
-    if shown.unsigned:
-        numbers = some(list(map(str, shown.unsigned)), 20)
-        what = count(len(shown.unsigned), "operation")
+    say(f"Approvals are locked with key {lock_state.key[:16]}.")
+    say(*(f"{person} signs with key {key[:16]}." for person, key in lock_state.people.items()))
+    if lock_state.unsigned:
+        numbers = some(list(map(str, lock_state.unsigned)), 20)
+        what = count(len(lock_state.unsigned), "operation")
         say(f"{what} in a person's name without a signature, which count as not approved: {numbers}")
 
 
@@ -232,21 +232,23 @@ def trust_command(state: CommandContext, what: str | None, **chosen: bool) -> Ou
                 _confirm_every(state, folder.resolve(), yes=yes)
             decision = verbs.withdraw_trust(library, caller, folder=folder, ref=ref)
             if folder is not None:
-                set_trusted(folder.resolve(), library.store.home.resolve(), state.signer(), wanted=False)
+                set_trusted(folder.resolve(), library.store.home.resolve(), state.signer(), is_trusted=False)
             # Whether a memory of the folder counts has changed.
             refresh_memory_files(library.store.home, library)
             return Output(decision, _show_withdrawn)
-        asked = verbs.ask_trust(library, caller, folder=folder, ref=ref)
+        question = verbs.ask_trust(library, caller, folder=folder, ref=ref)
         if show:
-            return Output(asked, _show_question)
+            return Output(question, _show_question)
         if not state.json:
-            _show_question(asked)
+            _show_question(question)
         later = " and let the scan alone decide on what a pull brings there" if follow else ""
         # Nothing new is offered, so there is no question.
         confirm(
-            f"Trust {_counted(asked)}{later}?", yes=not asked.offered and not follow, refused="Nothing was trusted."
+            f"Trust {_describe_offered(question)}{later}?",
+            yes=not question.offered and not follow,
+            refused="Nothing was trusted.",
         )
-        decision = verbs.trust(library, caller, asked)
+        decision = verbs.trust(library, caller, question)
         if folder is not None:
             home = library.store.home.resolve()
             set_trusted(folder.resolve(), home, state.signer(), follow=follow)
@@ -265,20 +267,20 @@ def approve_command(state: CommandContext, ref: Ref, yes: bool) -> Output[TrustD
     and what it names is in force; a tool may run. What comes later is said again.
     """
     with state.library() as (library, caller):
-        asked = verbs.ask_trust(library, caller, ref=ref)
+        question = verbs.ask_trust(library, caller, ref=ref)
         tool = _tool_to_run(library, caller, ref)
         if not state.json:
-            _show_question(asked)
+            _show_question(question)
         if tool is not None:
             show_tool_version(library, caller, tool)
-        nothing = not asked.offered and tool is None
-        confirm(f"Approve {asked.what} as it is?", yes=yes or nothing, refused="Nothing was approved.")
-        decision = verbs.trust(library, caller, asked)
+        nothing = not question.offered and tool is None
+        confirm(f"Approve {question.what} as it is?", yes=yes or nothing, refused="Nothing was approved.")
+        decision = verbs.trust(library, caller, question)
         if tool is not None:
             approve_tool(library, caller, tool, via="terminal")
             decision = replace(decision, refs=sorted({*decision.refs, tool.ref}))
         refresh_memory_files(library.store.home, library)  # a memory that nobody had approved was left out
-    return Output(decision, lambda one: say(f"Approved: {', '.join(one.refs) or 'nothing new'}."))
+    return Output(decision, lambda approved: say(f"Approved: {', '.join(approved.refs) or 'nothing new'}."))
 
 
 def _tool_to_run(library: Library, caller: Caller, ref: Ref) -> ToolVersion | None:
@@ -295,9 +297,9 @@ def _tool_to_run(library: Library, caller: Caller, ref: Ref) -> ToolVersion | No
 
 def _confirm_every(state: CommandContext, folder: Path, *, yes: bool) -> None:
     """Ask before an entry that trusts a folder in every library of the account goes. Raise as `confirm`."""
-    said = state.config().person.edited
-    if any(one.folder == folder and one.home is None for one in said.trusted):
-        remark(f"{said.path} trusts {folder} in every library of the account, not in this one alone.")
+    settings = state.config().person.editable
+    if any(entry.folder == folder and entry.home is None for entry in settings.trusted):
+        remark(f"{settings.path} trusts {folder} in every library of the account, not in this one alone.")
         confirm("End it for all of them?", yes=yes, refused="Nothing was changed.")
 
 
@@ -313,32 +315,32 @@ def _ref(what: str) -> Ref:
     return Ref.parse(what)
 
 
-def _counted(asked: TrustQuestion) -> str:
-    high = sum(1 for one in asked.offered if one.high)
+def _describe_offered(question: TrustQuestion) -> str:
+    high = sum(1 for offer in question.offered if offer.high)
     dangers = f", of which {high} with findings of high severity" if high else ""
-    return f"{count(len(asked.offered), 'resource')} in {asked.what}{dangers}"
+    return f"{count(len(question.offered), 'resource')} in {question.what}{dangers}"
 
 
-def _show_question(asked: TrustQuestion) -> None:
-    if not asked.offered:
-        say(f"Everything that {asked.what} holds is trusted already ({count(len(asked.trusted), 'resource')}).")
+def _show_question(question: TrustQuestion) -> None:
+    if not question.offered:
+        say(f"Everything that {question.what} holds is trusted already ({count(len(question.trusted), 'resource')}).")
         return
-    if asked.folder:
-        say(f"{asked.what} holds {count(len(asked.offered), 'resource')} that no person approved:")
+    if question.folder:
+        say(f"{question.what} holds {count(len(question.offered), 'resource')} that no person approved:")
     else:
-        say(f"You have not looked at {asked.what} as it is now:")
-    for one in asked.offered[:MAX_LISTED]:
-        say(f"\n{one.ref}  ({one.author})")
-        for finding in one.findings[:MAX_FINDINGS]:
+        say(f"You have not looked at {question.what} as it is now:")
+    for offer in question.offered[:MAX_LISTED]:
+        say(f"\n{offer.ref}  ({offer.author})")
+        for finding in offer.findings[:MAX_FINDINGS]:
             (warn if finding.severity is FindingSeverity.HIGH else say)(f"  {finding.severity}: {finding}")
-        if len(one.findings) > MAX_FINDINGS:
-            say(f"  and {len(one.findings) - MAX_FINDINGS} more findings: evolvable care scan {one.ref}")
-        if one.capabilities:
-            say(f"  it has the means: {', '.join(one.capabilities)}")
-        if one.diff:
-            show_diff(one.diff)
-    if len(asked.offered) > MAX_LISTED:
-        say(f"\nand {len(asked.offered) - MAX_LISTED:,} more without findings of higher severity.")
+        if len(offer.findings) > MAX_FINDINGS:
+            say(f"  and {len(offer.findings) - MAX_FINDINGS} more findings: evolvable care scan {offer.ref}")
+        if offer.capabilities:
+            say(f"  it has the means: {', '.join(offer.capabilities)}")
+        if offer.diff:
+            show_diff(offer.diff)
+    if len(question.offered) > MAX_LISTED:
+        say(f"\nand {len(question.offered) - MAX_LISTED:,} more without findings of higher severity.")
 
 
 def _show_decision(decision: TrustDecision) -> None:
@@ -355,11 +357,16 @@ def _list(state: CommandContext) -> Output[dict[str, Any]]:
     folders = sorted(state.config().person.trusted_folders(state.config().home))
     with state.library() as (library, _):
         heads = {head.id: head for head in library.store.heads()}
-        attested = library.store.backend.authorship.attestations_of(heads)
-        vouched = [one for one in attested if one.tree == heads[one.resource].tree]
+        attestations = library.store.backend.authorship.attestations_of(heads)
+        current = [attestation for attestation in attestations if attestation.tree == heads[attestation.resource].tree]
         decisions = [
-            {"ref": str(heads[one.resource].ref), "at": one.at, "principal": one.principal, "via": one.via}
-            for one in vouched
+            {
+                "ref": str(heads[attestation.resource].ref),
+                "at": attestation.at,
+                "principal": attestation.principal,
+                "via": attestation.via,
+            }
+            for attestation in current
         ]
     return Output({"folders": folders, "decisions": decisions}, _show_list)
 
@@ -387,7 +394,7 @@ def ask_import(state: CommandContext, library: Library, source: Path, form: str,
         return found.answer
     # With --json the result alone is on stdout.
     (remark if state.json else say)(*_preview_lines(source, found))
-    asking = sum(1 for one in found.coming if one.asks)
+    asking = sum(1 for resource in found.coming if resource.asks)
     findings = f", {asking} with findings that need your decision" if asking else ""
     confirm(f"Import {count(len(found.coming), 'resource')}{findings}?", refused="Nothing was imported.")
     return found.answer
@@ -395,13 +402,13 @@ def ask_import(state: CommandContext, library: Library, source: Path, form: str,
 
 def _preview_lines(source: Path, found: Preview) -> list[str]:
     lines = [f"{source} brings {count(len(found.coming), 'resource')}:"]
-    asking = [one for one in found.coming if one.findings]
-    others = [one for one in found.coming if not one.findings]
+    asking = [resource for resource in found.coming if resource.findings]
+    others = [resource for resource in found.coming if not resource.findings]
     # All those with findings first, then some of the others.
-    for one in (*asking, *others[:MAX_LISTED]):
-        lines += ["", _headline(one), *_findings(one.findings)]
-        if one.capabilities:
-            lines.append(f"  has the means to: {', '.join(one.capabilities)}")
+    for resource in (*asking, *others[:MAX_LISTED]):
+        lines += ["", _headline(resource), *_findings(resource.findings)]
+        if resource.capabilities:
+            lines.append(f"  has the means to: {', '.join(resource.capabilities)}")
     if len(others) > MAX_LISTED:
         lines += ["", f"and {len(others) - MAX_LISTED:,} more without findings"]
     for name, problems in found.refused:
@@ -409,16 +416,16 @@ def _preview_lines(source: Path, found: Preview) -> list[str]:
     return [*lines, ""]
 
 
-def _headline(one: Coming) -> str:
-    if not one.files:
-        return f"{one.ref}  (history only)"
-    new = f"replaces version {one.base}" if one.base else "new"
-    return f"{one.ref}  ({new}, {count(one.files, 'file')}, {one.size:,} bytes)"
+def _headline(resource: Coming) -> str:
+    if not resource.files:
+        return f"{resource.ref}  (history only)"
+    new = f"replaces version {resource.base}" if resource.base else "new"
+    return f"{resource.ref}  ({new}, {count(resource.files, 'file')}, {resource.size:,} bytes)"
 
 
 def _findings(findings: list[Finding]) -> list[str]:
-    asking = [f"  {one.severity}: {one}" for one in findings if one.severity is not FindingSeverity.LOW]
-    low = [f"  {one.severity}: {one}" for one in findings if one.severity is FindingSeverity.LOW]
+    asking = [f"  {finding.severity}: {finding}" for finding in findings if finding.severity is not FindingSeverity.LOW]
+    low = [f"  {finding.severity}: {finding}" for finding in findings if finding.severity is FindingSeverity.LOW]
     more = [f"  and {len(low) - MAX_LOW_FINDINGS:,} more of low severity"] if len(low) > MAX_LOW_FINDINGS else []
     return [*asking, *low[:MAX_LOW_FINDINGS], *more]
 
@@ -432,4 +439,4 @@ def show_tool_version(library: Library, caller: Caller, found: ToolVersion) -> N
     remark(f"  at most {found.spec.timeout_s:g} s, in the sandbox: without the network, your files and the library")
     remark(*(f"  file {path}, {size:,} bytes" for path, size in found.files.items()))
     [scanned] = verbs.scan_resources(library, caller, [Ref.parse(found.ref).at(found.version)])
-    remark(*(f"  scan: {one}" for one in scanned.findings))
+    remark(*(f"  scan: {finding}" for finding in scanned.findings))

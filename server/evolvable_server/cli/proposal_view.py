@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import click
 
-from evolvable_server.cli.terminal import local_time, one_line, say, say_quoted, show_diff, styled, warn
+from evolvable_server.cli.terminal import local_time, one_line, say, say_quoted, show_diff, style_text, warn
 from evolvable_store import Actor
 from evolvable_tools import AuthorKind
 from evolvable_tools.verbs import Decided, Grounds, UnseenChange, WaitingProposal
@@ -21,8 +21,8 @@ def show_proposal(proposal: WaitingProposal) -> None:
 
     What its author wrote is indented, so that no line of it can be taken for one of ours.
     """
-    made = f"made from version {proposal.base}" if proposal.base else "made as a new resource"
-    what = f"to remove version {proposal.base}" if proposal.removes else made
+    origin = f"made from version {proposal.base}" if proposal.base else "made as a new resource"
+    what = f"to remove version {proposal.base}" if proposal.removes else origin
     by = f"by {describe_author(proposal)}, {local_time(proposal.at)}"
     say(f"Proposal {proposal.proposal_id}: {proposal.ref}, {what} {by}")
     if proposal.notice:
@@ -59,8 +59,8 @@ def _show_grounds(grounds: Grounds, session: str | None) -> None:
         say_quoted(f"{quoted.origin}, turn {quoted.turn}{where}: “{quoted.quote}”")
     for near in grounds.near:
         say_quoted(f"like {near}")
-    told = {"Against it": grounds.counter_evidence, "Shows itself by": grounds.expected_signal, "Risk": grounds.risk}
-    say(*(f"{name}: {one_line(text)}" for name, text in told.items() if text))
+    remarks = {"Against it": grounds.counter_evidence, "Shows itself by": grounds.expected_signal, "Risk": grounds.risk}
+    say(*(f"{name}: {one_line(text)}" for name, text in remarks.items() if text))
     if grounds.cost:
         say("Cost: " + ", ".join(f"{key} {value}" for key, value in grounds.cost.items()))
     say("")
@@ -70,11 +70,11 @@ def show_unseen(unseen: Sequence[UnseenChange]) -> None:
     """Write what agents changed since the person last looked, a line for each resource; nothing for nothing."""
     if not unseen:
         return
-    click.echo(styled("\nChanged since you last looked:", "bold"))
-    for one in unseen:
-        say(f"{one.line} (new)" if one.is_new else one.line)
-        if one.reason:
-            say_quoted(one.reason)
+    click.echo(style_text("\nChanged since you last looked:", "bold"))
+    for change in unseen:
+        say(f"{change.line} (new)" if change.is_new else change.line)
+        if change.reason:
+            say_quoted(change.reason)
     say("\nSee the difference and approve: evolvable approve REF")
 
 

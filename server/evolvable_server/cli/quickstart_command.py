@@ -15,7 +15,7 @@ from mcp import Client, StdioServerParameters
 
 from evolvable_server.care import sample_task
 from evolvable_server.cli.command_context import CommandContext, Output, command
-from evolvable_server.cli.terminal import progress, remark, say, shortened, show_text
+from evolvable_server.cli.terminal import progress, remark, say, shorten_text, show_text
 from evolvable_server.client_folders import client_folders, read_client_homes
 from evolvable_server.clients import server_start
 from evolvable_server.config import SELF_CHECK, Config, read_config
@@ -84,15 +84,15 @@ def _own_folders(config: Config) -> Iterator[Path]:
     """Yield the clients' folders of skills, without those that others bring: a copy has no mark."""
     homes = read_client_homes(config, unasked=True)
     remark(*homes.remarks)
-    for one in client_folders(homes, config.project):
+    for folder in client_folders(homes, config.project):
         # Only skills are copied, and those of a plugin stay with it.
-        if one.is_plugin or one.kind is not Kind.SKILL:
+        if folder.is_plugin or folder.kind is not Kind.SKILL:
             continue
-        if one.project is None or work_tree(one.path.resolve()) is None:
-            yield one.path
+        if folder.project is None or work_tree(folder.path.resolve()) is None:
+            yield folder.path
         else:
             remark(
-                f"Not copied: {one.path} lies in a git work tree."
+                f"Not copied: {folder.path} lies in a git work tree."
                 " `evolvable init` imports it, marked as the repository's."
             )
 
@@ -120,11 +120,11 @@ def _query_server(home: Path, task: str) -> dict[str, Any]:
     # The SDK raises errors of many kinds, single and in groups.
     except Exception as error:
         raise LibraryError(
-            f"The server did not answer: {_told(error)}.", "`evolvable doctor` looks for the reason."
+            f"The server did not answer: {_describe_error(error)}.", "`evolvable doctor` looks for the reason."
         ) from error
 
 
-def _told(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     """Return an error in words; that of a task group is its first one."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -136,10 +136,10 @@ async def _find(home: Path, task: str) -> dict[str, Any]:
     arguments = ["-P", "-m", "evolvable_server", "--home", str(home), "serve"]
     with anyio.fail_after(PATIENCE_SECONDS):
         async with Client(StdioServerParameters(command=sys.executable, args=arguments)) as client:
-            asked = {"task": task, "detail": True}
+            query = {"task": task, "detail": True}
             # The server notes nothing of this search.
-            alone: Any = {SELF_CHECK: True}
-            answer = await client.call_tool("find_skill", asked, meta=alone)
+            meta: Any = {SELF_CHECK: True}
+            answer = await client.call_tool("find_skill", query, meta=meta)
     if answer.is_error or not isinstance(answer.structured_content, dict):
         raise LibraryError("find_skill failed.", " ".join(getattr(part, "text", "") for part in answer.content))
     return answer.structured_content
@@ -150,7 +150,7 @@ def _start_of_command(place: Path) -> str:
     start = server_start(place)
     # Without `serve`, the last argument.
     words = [start.command, *start.args[:-1]]
-    if (named := shutil.which("evolvable")) and Path(named).resolve() == Path(start.command).resolve():
+    if (program := shutil.which("evolvable")) and Path(program).resolve() == Path(start.command).resolve():
         words = ["evolvable"]
     return shlex.join([*words, *([] if place == read_config({}).home else ["--home", str(place)])])
 
@@ -185,7 +185,7 @@ def _show_answer(found: dict[str, Any]) -> None:
     matches = found["matches"][: 0 if found["verdict"] == "none" else 2]
     for match in matches:
         show_text(f"{match['ref']}@{match['version']}, {match['confidence']:.0%} sure", "bold", indent=2)
-        show_text(shortened(match["description"], 200), indent=4)
+        show_text(shorten_text(match["description"], 200), indent=4)
         show_text(match["why"], "dim", indent=4)
     if rest := len(found["matches"]) - len(matches):
         say(f"  and {rest} that fit less")

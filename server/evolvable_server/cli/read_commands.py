@@ -19,12 +19,12 @@ from evolvable_server.cli.terminal import (
     safe,
     say,
     screen_width,
-    shortened,
+    shorten_text,
     show_diff,
     show_table,
     show_text,
     some,
-    styled,
+    style_text,
 )
 from evolvable_server.environment import is_review_process
 from evolvable_store import Principal
@@ -64,7 +64,7 @@ MAX_SHOWN = 200
 @click.option("--mode", type=click.Choice(["auto", "keyword", "text", "paper"]), default="auto", show_default=True)
 @click.option("--task-type", metavar="WORDS", help="Order near ties by what is verified for this task type.")
 def find_command(
-    state: CommandContext, task: tuple[str, ...], kind: str, scope: str | None, verbose: bool, **given: Any
+    state: CommandContext, task: tuple[str, ...], kind: str, scope: str | None, verbose: bool, **options: Any
 ) -> Output[dict[str, Any]]:
     """Find the skills that fit a TASK.
 
@@ -74,7 +74,7 @@ def find_command(
         scopes = (check_scope(scope),) if scope else None
         to_agent = caller.identity.principal is Principal.AGENT and not is_review_process(os.environ)
         found = verbs.find_skill(
-            library, caller, " ".join(task), kind=Kind(kind), scopes=scopes, to_agent=to_agent, **given
+            library, caller, " ".join(task), kind=Kind(kind), scopes=scopes, to_agent=to_agent, **options
         )
     code = ExitCode.NONE_FITS if found.verdict is Verdict.NONE else ExitCode.DONE
     return Output(found_answer(found, detail=True), lambda _: show_found(found, verbose=verbose), code)
@@ -99,7 +99,7 @@ def show_found(found: verbs.FoundSkills, *, verbose: bool = False) -> None:
         say(found.notice)
     for match in lines:
         _show_match(match, found, verbose)
-    names = [one.ref for one in found.further[: max(0, verbs.CHOICES - len(lines))]]
+    names = [candidate.ref for candidate in found.further[: max(0, verbs.CHOICES - len(lines))]]
     if found.verdict is Verdict.CHOOSE and not lines and names:
         say(*map(one_line, names))
     if found.verdict is not Verdict.NONE and lines:
@@ -113,17 +113,17 @@ def show_found(found: verbs.FoundSkills, *, verbose: bool = False) -> None:
 def _show_match(match: "Match", found: verbs.FoundSkills, verbose: bool) -> None:
     """Write a match on one line; verbose: and below it its stage, its reasons and whose it is."""
     begin = one_line(f"{match.ref}@{match.version}")
-    told = f"  {match.confidence:.0%}  "
+    middle = f"  {match.confidence:.0%}  "
     author = author_words(match.author, match.by) if match.author != AuthorKind.YOU else ""
     colour = AUTHOR_COLOURS.get(match.author, "yellow")
     if author and not verbose:
-        told, author_text = f"{told}{one_line(author)}: ", ""
+        middle, author_text = f"{middle}{one_line(author)}: ", ""
     else:
         author_text = author
-    room = (screen_width() or MOST_OF_LINE) - len(begin) - len(told)
+    room = (screen_width() or MOST_OF_LINE) - len(begin) - len(middle)
     # A description between marks stays whole: a cut would take the closing mark.
-    about = one_line(match.description) if found.notice else shortened(match.description, max(room, 20))
-    click.echo(f"{styled(begin, 'bold')}{told}{about}".rstrip())
+    about = one_line(match.description) if found.notice else shorten_text(match.description, max(room, 20))
+    click.echo(f"{style_text(begin, 'bold')}{middle}{about}".rstrip())
     if verbose:
         show_text(match.why, "dim", indent=4)
         if author_text:
@@ -138,7 +138,7 @@ def _show_match(match: "Match", found: verbs.FoundSkills, verbose: bool) -> None
 @page_option
 @click.option("--cursor", help="For scripts: go on after the page whose next_cursor this is.")
 def list_command(
-    state: CommandContext, kind: str | None, scope: str | None, page: int, cursor: str | None, **given: Any
+    state: CommandContext, kind: str | None, scope: str | None, page: int, cursor: str | None, **options: Any
 ) -> Output[verbs.Listing]:
     """List what the library holds.
 
@@ -148,11 +148,13 @@ def list_command(
         kinds, scopes = Kind(kind) if kind else None, check_scope(scope) if scope else None
         # Pages have cursors and no numbers: the earlier ones are walked through.
         for _ in range(page - 1):
-            wanted = (scopes,) if scopes else caller.scopes
-            _, cursor = verbs.list_page(verbs.index_for(library, caller), wanted, kind=kinds, cursor=cursor, **given)
+            searched_scopes = (scopes,) if scopes else caller.scopes
+            _, cursor = verbs.list_page(
+                verbs.index_for(library, caller), searched_scopes, kind=kinds, cursor=cursor, **options
+            )
             if cursor is None:
                 return Output(verbs.Listing([]), lambda _: say_more(page, 0, False))
-        found = verbs.list_resources(library, caller, kind=kinds, scope=scopes, cursor=cursor, **given)
+        found = verbs.list_resources(library, caller, kind=kinds, scope=scopes, cursor=cursor, **options)
     return Output(found, partial(_show_listing, page=page))
 
 
@@ -169,7 +171,7 @@ def _show_listing(listing: verbs.Listing, page: int) -> None:
                 (f"{r.ref}@{r.version}", "bold"),
                 author_words(r.author, r.by),
                 str(r.uses),
-                _helped(r),
+                _format_helped(r),
                 r.description,
             ]
             for r in listing.resources
@@ -182,12 +184,12 @@ def _show_listing(listing: verbs.Listing, page: int) -> None:
     say_more(page, len(listing.resources), listing.next_cursor is not None)
 
 
-def _helped(listed: verbs.ListedResource) -> str:
+def _format_helped(resource: verbs.ListedResource) -> str:
     """Return the share of rated uses that ended well, and how many of them are verified."""
-    if listed.success is None:
+    if resource.success is None:
         return "-"
-    share = format_success(listed.success, listed.rated)
-    return share + (f", {listed.verified} verified" if listed.verified else "")
+    share = format_success(resource.success, resource.rated)
+    return share + (f", {resource.verified} verified" if resource.verified else "")
 
 
 MAX_FILES_SHOWN = 10
@@ -203,14 +205,14 @@ _path_option = click.option("--path", metavar="FILE", help="A file of it; defaul
 @_path_option
 @click.option("--search", "search_id", metavar="ID", help="The search that led here, as `find` names it.")
 @click.option("--task-type", metavar="WORDS", help="Choose among several agents by what is verified for this type.")
-def load_command(state: CommandContext, ref: Ref, task_type: str | None, **given: Any) -> Output[verbs.Loaded]:
+def load_command(state: CommandContext, ref: Ref, task_type: str | None, **options: Any) -> Output[verbs.Loaded]:
     """Open a skill to work by it.
 
     Its other files are listed below the document. The use is counted; `evolvable report` records its outcome. Where
     the skill names an agent for its work, the agent's text comes first.
     """
     with state.library() as (library, caller):
-        loaded = verbs.load_skill(library, caller, ref, task_type=task_type, **given)
+        loaded = verbs.load_skill(library, caller, ref, task_type=task_type, **options)
         found = verbs.load_delegate(library, caller, loaded, task_type)
         if found is not None:
             verbs.use_delegate(library, caller, found)
@@ -222,13 +224,13 @@ def load_command(state: CommandContext, ref: Ref, task_type: str | None, **given
 @click.argument("ref", type=REF)
 @_version_option
 @_path_option
-def get_command(state: CommandContext, ref: Ref, **given: Any) -> Output[verbs.Loaded] | None:
+def get_command(state: CommandContext, ref: Ref, **options: Any) -> Output[verbs.Loaded] | None:
     """Read any file of any version.
 
     No use is counted. Into a file or a pipe go the exact bytes: evolvable get pdf@3 > SKILL.md
     """
     with state.library() as (library, caller):
-        loaded = verbs.get_resource(library, caller, ref, **given)
+        loaded = verbs.get_resource(library, caller, ref, **options)
         # Exact bytes could steer a terminal.
         data = None if state.json or sys.stdout.isatty() else _exact(library, loaded)
     if data is None:
@@ -257,7 +259,7 @@ def show_document(loaded: verbs.Loaded, *, opening: str = "") -> None:
         click.echo(safe(f"{opening}\n\n---\n"))
     before, after = marks(f"{loaded.path} of {loaded.ref}@{loaded.version}", loaded.notice)
     if loaded.marked:
-        click.echo(styled(before, "dim"))
+        click.echo(style_text(before, "dim"))
     if loaded.text is None:
         words = shlex.join(["evolvable", "get", f"{loaded.ref}@{loaded.version}", "--path", loaded.path])
         say(f"{loaded.path} is not text ({loaded.size:,} bytes). To have it: {words} > FILE")
@@ -266,25 +268,25 @@ def show_document(loaded: verbs.Loaded, *, opening: str = "") -> None:
         text = quote_marks(loaded.text) if loaded.marked else loaded.text
         click.echo(safe(text), nl=not text.endswith("\n"))
     if loaded.marked:
-        click.echo(styled(after, "dim"))
-    click.echo(styled(safe(f"\n--- {loaded.ref}@{loaded.version} · {loaded.path}"), "dim"))
+        click.echo(style_text(after, "dim"))
+    click.echo(style_text(safe(f"\n--- {loaded.ref}@{loaded.version} · {loaded.path}"), "dim"))
     if loaded.provenance:
         show_text(loaded.provenance, AUTHOR_COLOURS[AuthorKind.AGENT])
     elif loaded.author != AuthorKind.YOU:
         show_text(author_words(loaded.author, loaded.by), AUTHOR_COLOURS.get(loaded.author, ""))
     folder = loaded.folder
     if folder is not None and folder.path:
-        click.echo(styled(safe(f"Folder: {folder.path}"), "dim"))
+        click.echo(style_text(safe(f"Folder: {folder.path}"), "dim"))
     if folder is not None and folder.variable:
         which = f" Read with --path: {folder.names}" if folder.files else ""
-        click.echo(styled(safe(f"{folder.variable}: no folder here holds this version.{which}"), "dim"))
+        click.echo(style_text(safe(f"{folder.variable}: no folder here holds this version.{which}"), "dim"))
     others = [(path, size) for path, size in loaded.files.items() if path != loaded.path]
     if others:
-        click.echo(styled("Other files (read one with --path):", "dim"))
+        click.echo(style_text("Other files (read one with --path):", "dim"))
         for path, size in others:
-            click.echo(styled(safe(f"  {path} ({size:,} bytes)"), "dim"))
+            click.echo(style_text(safe(f"  {path} ({size:,} bytes)"), "dim"))
     if loaded.use_id:
-        click.echo(styled(f"When the task is done: evolvable report {loaded.use_id} succeeded", "dim"))
+        click.echo(style_text(f"When the task is done: evolvable report {loaded.use_id} succeeded", "dim"))
 
 
 def version_range(value: str) -> tuple[int | None, int | None]:
@@ -369,7 +371,7 @@ _USE = re.compile(r"use-[0-9a-f]{12}")
 @click.option("--usage", type=click.Choice([usage.value for usage in Usage]), help="How far the skill was followed.")
 @click.option("--task-type", metavar="TEXT", help="A word or two, at most 80 characters.")
 @click.option("--evidence", metavar="TEXT", help="How you know, at most 2,000 characters.")
-def report_command(state: CommandContext, use_or_ref: str, **given: Any) -> Output[verbs.EvidenceSummary]:
+def report_command(state: CommandContext, use_or_ref: str, **options: Any) -> Output[verbs.EvidenceSummary]:
     """Report the outcome of using a skill.
 
     Name the use that `load` showed, or a ref such as pdf@3.
@@ -377,7 +379,7 @@ def report_command(state: CommandContext, use_or_ref: str, **given: Any) -> Outp
     use = use_or_ref if _USE.fullmatch(use_or_ref) else None
     with state.library() as (library, caller):
         ref = None if use else Ref.parse(use_or_ref)
-        return Output(verbs.report_outcome(library, caller, use_id=use, ref=ref, **given), _show_summary)
+        return Output(verbs.report_outcome(library, caller, use_id=use, ref=ref, **options), _show_summary)
 
 
 def _show_summary(summary: verbs.EvidenceSummary) -> None:
@@ -385,8 +387,8 @@ def _show_summary(summary: verbs.EvidenceSummary) -> None:
     counts = ", ".join(f"{number} {end}" for end in ends if (number := getattr(summary, end)))
     # A share of few outcomes says little.
     success = f", {summary.success:.0%} well" if summary.success is not None and summary.rated >= ENOUGH else ""
-    said = [f"loaded {summary.loaded}", *([f"{counts}{success}"] if counts else [])]
-    said.append(f"{summary.verified} verified, {summary.reported} reported")
-    say(f"{summary.ref}: {', '.join(said)}")
+    parts = [f"loaded {summary.loaded}", *([f"{counts}{success}"] if counts else [])]
+    parts.append(f"{summary.verified} verified, {summary.reported} reported")
+    say(f"{summary.ref}: {', '.join(parts)}")
     if summary.note:
         say(summary.note)

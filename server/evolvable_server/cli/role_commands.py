@@ -70,9 +70,9 @@ def _group(role: str, uses: str) -> click.Command:
     )
     @click.option("--yes", is_flag=True, help="With add: do not ask whether NAME replaces another command.")
     def run(
-        state: CommandContext, action: str, name: str | None, words: tuple[str, ...], yes: bool, **given: Any
+        state: CommandContext, action: str, name: str | None, words: tuple[str, ...], yes: bool, **options: Any
     ) -> Output[Any]:
-        folder, agents = given["folder"], given["agents"]
+        folder, agents = options["folder"], options["agents"]
         if (action == "list") != (name is None):
             raise click.UsageError(f"`{word} list` takes no name, every other action the name of a command.")
         if action != "add" and (words or folder or agents or yes):
@@ -80,12 +80,12 @@ def _group(role: str, uses: str) -> click.Command:
         if agents and role != "executors":
             raise click.UsageError("--agents goes with `role executor add`: only an executor is given agents.")
         if name is None:
-            return Output(_all(role, state.config().person), _show_all)
+            return Output(_role_commands(role, state.config().person), _show_all)
         if action == "add":
             # Relative words of the command are looked for in this folder from any other one.
             return _add(state, role, Command(name, words, str((folder or Path.cwd()).absolute()), agents), yes=yes)
         left = remove_command(role, name, state.config().home, state.signer())
-        return Output(_all(role, left), lambda _: say(f"{name} is removed."))
+        return Output(_role_commands(role, left), lambda _: say(f"{name} is removed."))
 
     # The help names the role, so no docstring can hold it.
     run.help = (
@@ -96,38 +96,38 @@ def _group(role: str, uses: str) -> click.Command:
     return run
 
 
-def _add(state: CommandContext, role: str, one: Command, *, yes: bool) -> Output[Any]:
-    name, config = one.name, state.config()
-    if not one.argv or not one.argv[0]:
+def _add(state: CommandContext, role: str, entry: Command, *, yes: bool) -> Output[Any]:
+    name, config = entry.name, state.config()
+    if not entry.argv or not entry.argv[0]:
         raise click.UsageError("Name the command, behind `--`.")
     if not NAME.fullmatch(name) or name in RESERVED:
         hint = "Use up to 64 small letters, digits, dashes and underscores, and no word that has a meaning of its own."
         raise InvalidArgument(f"{ascii(name[:80])} cannot be the name of a command.", hint)
     if name in config.person.endpoints:
         raise InvalidArgument(f"{name} is the name of a model.", "Choose another name, or remove the model.")
-    there = config.person.edited.command(role, name)
+    current = config.person.editable.command(role, name)
     # The same entry once more replaces nothing.
-    if there is not None and there != one:
+    if current is not None and current != entry:
         word = role.removesuffix("s")
-        confirm_replacement(f"The {word} {name}", _in_words(there), _in_words(one), yes=yes)
-    add_command(role, one, config.home, state.signer())
-    return Output(_named(one), lambda _: say(f"{name} is {_in_words(one)}"))
+        confirm_replacement(f"The {word} {name}", _in_words(current), _in_words(entry), yes=yes)
+    add_command(role, entry, config.home, state.signer())
+    return Output(_command_row(entry), lambda _: say(f"{name} is {_in_words(entry)}"))
 
 
-def _in_words(one: Command) -> str:
-    given = "; it can be given agents" if one.agents else ""
-    return f"{shlex.join(one.argv)}; its files are looked for in {one.folder or 'the folder of the caller'}{given}"
+def _in_words(entry: Command) -> str:
+    suffix = "; it can be given agents" if entry.agents else ""
+    return f"{shlex.join(entry.argv)}; its files are looked for in {entry.folder or 'the folder of the caller'}{suffix}"
 
 
-def _all(role: str, config: PersonConfig) -> dict[str, Any]:
+def _role_commands(role: str, config: PersonConfig) -> dict[str, Any]:
     """Return the commands of one role, and the path of the person's configuration."""
-    named = [_named(one) for one in config.commands.get(role, {}).values()]
-    return {"role": role, "path": str(config.edited.path or own_path() or ""), "commands": named}
+    commands = [_command_row(entry) for entry in config.commands.get(role, {}).values()]
+    return {"role": role, "path": str(config.editable.path or own_path() or ""), "commands": commands}
 
 
-def _named(one: Command) -> dict[str, Any]:
-    given = {"agents": True} if one.agents else {}
-    return {"name": one.name, "command": list(one.argv), "folder": one.folder, **given}
+def _command_row(entry: Command) -> dict[str, Any]:
+    agents = {"agents": True} if entry.agents else {}
+    return {"name": entry.name, "command": list(entry.argv), "folder": entry.folder, **agents}
 
 
 def _show_all(found: dict[str, Any]) -> None:
@@ -136,7 +136,7 @@ def _show_all(found: dict[str, Any]) -> None:
         return
     show_table(
         ["name", "command", "folder"],
-        [[(one["name"], "bold"), shlex.join(one["command"]), one["folder"]] for one in found["commands"]],
+        [[(row["name"], "bold"), shlex.join(row["command"]), row["folder"]] for row in found["commands"]],
         names=("name", "folder"),
         wide=("command",),
         spare=("folder",),
@@ -150,4 +150,4 @@ reviewer_command = _group("reviewers", "`role model role reviewer`")
 proposer_command = _group("proposers", "`evolve start --brain`")
 
 # A role that the configuration knows and this module does not is a mistake of ours.
-assert {one.removesuffix("s") for one in ROLES} == {"executor", "scorer", "judge", "reviewer", "proposer"}
+assert {role.removesuffix("s") for role in ROLES} == {"executor", "scorer", "judge", "reviewer", "proposer"}

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from evolvable_server.cli.terminal import ask, discard_typed, remark, say, styled
+from evolvable_server.cli.terminal import ask, discard_typed, remark, say, style_text
 from evolvable_server.config import Config
 from evolvable_server.plugins import WaitingRun, waiting_runs
 from evolvable_tools import Library
@@ -11,16 +11,16 @@ _KEYS = "y,n,s"
 _HELP = "y begins it, n removes it, s leaves it waiting."
 
 
-def describe_run(one: WaitingRun) -> dict[str, str]:
+def describe_run(run: WaitingRun) -> dict[str, str]:
     """Return a run that waits as it stands in JSON."""
-    return {"run": one.run, "text": one.text, "begin": one.command}
+    return {"run": run.run, "text": run.text, "begin": run.command}
 
 
 def show_runs(runs: Sequence[WaitingRun]) -> None:
     """List runs that wait, each with what begins it."""
-    for one in runs:
-        say("", f"Run {one.run} waits for your yes:", *(f"  {line}" for line in one.text.splitlines()))
-        remark(f"`{one.command}` begins it, as does a yes in `evolvable inbox decide`.")
+    for run in runs:
+        say("", f"Run {run.run} waits for your yes:", *(f"  {line}" for line in run.text.splitlines()))
+        remark(f"`{run.command}` begins it, as does a yes in `evolvable inbox decide`.")
 
 
 def ask_about_runs(library: Library, config: Config) -> None:
@@ -28,16 +28,16 @@ def ask_about_runs(library: Library, config: Config) -> None:
 
     Raise click.Abort when the person interrupts.
     """
-    for number, one in enumerate(runs := waiting_runs(library), 1):
-        say("", f"Run {one.run}, which an agent asked for:", *(f"  {line}" for line in one.text.splitlines()))
+    for number, run in enumerate(runs := waiting_runs(library), 1):
+        say("", f"Run {run.run}, which an agent asked for:", *(f"  {line}" for line in run.text.splitlines()))
         question = f"({number}/{len(runs)}) Begin it [{_KEYS}]?"
         while (answer := _answer(question)) not in _KEYS.split(","):
             say(_HELP)
         if answer != "s":
-            say(*(one.begin(config) if answer == "y" else one.remove()))
+            say(*(run.begin(config) if answer == "y" else run.remove()))
 
 
 def _answer(question: str) -> str:
     """Return what the person types, in small letters. What was typed before the question was asked is discarded."""
     discard_typed()
-    return ask(styled(question, "bold blue"), default="", show_default=False, prompt_suffix=" ").strip().lower()
+    return ask(style_text(question, "bold blue"), default="", show_default=False, prompt_suffix=" ").strip().lower()

@@ -37,21 +37,21 @@ def scan_command(state: CommandContext, what: tuple[str, ...], everything: bool)
             scanned += scan_resources(library, caller, refs, show)
     # For an agent, foreign text stands between marks.
     marks = AnswerMarks(state.identity.principal is not Principal.PERSON)
-    scanned = [_marked(one, marks) for one in scanned]
+    scanned = [_mark_foreign_text(result, marks) for result in scanned]
     if marks.notice and not state.json:
         say(marks.notice)
     return Output(
         {"scanned": scanned, "notice": marks.notice},
         lambda _: _show_scan(scanned, everything or len(scanned) == 1),
-        found_code(*(one.verdict != "passes" for one in scanned)),
+        found_code(*(result.verdict != "passes" for result in scanned)),
     )
 
 
-def _marked(one: Scanned, marks: AnswerMarks) -> Scanned:
+def _mark_foreign_text(result: Scanned, marks: AnswerMarks) -> Scanned:
     """Return what was found, with foreign text between marks where an agent reads it."""
-    findings = [replace(found, excerpt=marks.line(found.excerpt)) for found in one.findings]
-    capabilities, problems = ([marks.line(text) for text in texts] for texts in (one.capabilities, one.problems))
-    return replace(one, findings=findings, capabilities=capabilities, problems=problems)
+    findings = [replace(found, excerpt=marks.line(found.excerpt)) for found in result.findings]
+    capabilities, problems = ([marks.line(text) for text in texts] for texts in (result.capabilities, result.problems))
+    return replace(result, findings=findings, capabilities=capabilities, problems=problems)
 
 
 def _is_path(text: str) -> bool:
@@ -60,14 +60,14 @@ def _is_path(text: str) -> bool:
 
 
 def _show_scan(scanned: list[Scanned], everything: bool) -> None:
-    for one in scanned:
-        if one.verdict == "passes" and not everything:
+    for result in scanned:
+        if result.verdict == "passes" and not everything:
             continue
-        say(f"{one.what}: {one.verdict}", *(f"  {problem}" for problem in one.problems))
-        for finding in one.findings:
+        say(f"{result.what}: {result.verdict}", *(f"  {problem}" for problem in result.problems))
+        for finding in result.findings:
             if everything or finding.severity != "low":
                 say(f"  {finding.severity}: {finding}", f"    {finding.hint}")
-        if everything and one.capabilities:
-            say(f"  has the means to: {', '.join(one.capabilities)}")
-    refused, waiting = (sum(one.verdict == verdict for one in scanned) for verdict in ("refused", "waits"))
+        if everything and result.capabilities:
+            say(f"  has the means to: {', '.join(result.capabilities)}")
+    refused, waiting = (sum(result.verdict == verdict for result in scanned) for verdict in ("refused", "waits"))
     say(f"Scanned {count(len(scanned), 'resource')}: {refused:,} would be refused, {waiting:,} would wait for you.")

@@ -56,11 +56,11 @@ def sessions_command(state: CommandContext, limit: int, page: int, project: str 
         log = library.store.backend.observations
         transcripts = read_machine(state.config().project).transcripts
         found = list_sessions(
-            transcripts, log.taken, limit * page, project, library.store.backend.transcript_rows.foreign
+            transcripts, log.ingested_session, limit * page, project, library.store.backend.transcript_rows.foreign
         )
     # `list_sessions` returns the newest ones from the first on; the earlier pages are cut off here.
-    shown = dataclasses.replace(found, sessions=found.sessions[limit * (page - 1) :])
-    return Output(shown, lambda _: _show_sessions(shown, page))
+    shown_page = dataclasses.replace(found, sessions=found.sessions[limit * (page - 1) :])
+    return Output(shown_page, lambda _: _show_sessions(shown_page, page))
 
 
 def _show_sessions(found: "SessionPage", page: int) -> None:
@@ -71,15 +71,15 @@ def _show_sessions(found: "SessionPage", page: int) -> None:
         ["session", "client", "when", "turns", "size", "imported", "project"],
         [
             [
-                (one.session, "bold"),
-                one.client,
-                local_time(one.at),
-                f"{one.turns}",
-                file_size(one.size),
-                one.taken,
-                one.project or "",
+                (session.session, "bold"),
+                session.client,
+                local_time(session.at),
+                f"{session.turns}",
+                file_size(session.size),
+                session.taken,
+                session.project or "",
             ]
-            for one in found.sessions
+            for session in found.sessions
         ],
         names=("project",),  # an id is whole: `review` takes it
         spare=("size", "turns", "client", "imported", "when"),
@@ -136,18 +136,23 @@ def review_command(
             _watch(library, caller)
             return Output({"reviews": done}, lambda _: _show_all(done, settings.on))
         if answer is not None:
-            said = _answer(answer)
-            one = submit_review(
-                library, caller, settings, said["review_id"], said["candidates"], said.get("why_none", "")
+            submission = _answer(answer)
+            reviewed = submit_review(
+                library,
+                caller,
+                settings,
+                submission["review_id"],
+                submission["candidates"],
+                submission.get("why_none", ""),
             )
         else:
             # The file may be gone: the form of a path tells it from a session's name.
             is_path = session is not None and (Path(session).is_file() or is_transcript_path(Path(session)))
             path = Path(session) if session and is_path else None
-            named = session if path is None else None
-            one = review_session(library, caller, settings, transcript_path=path, session=named)
+            session_id = session if path is None else None
+            reviewed = review_session(library, caller, settings, transcript_path=path, session=session_id)
         _watch(library, caller)
-    return Output(one, _show_review)
+    return Output(reviewed, _show_review)
 
 
 def _work_queue(
@@ -159,8 +164,8 @@ def _work_queue(
     waiting, done = min(limit, len(waiting_sessions(home))), list["Reviewed"]()
     with progress("Reviewing sessions") as show:
         show(0, waiting)
-        for one in work_queue(library, caller, settings, home, limit):
-            done.append(one)
+        for reviewed in work_queue(library, caller, settings, home, limit):
+            done.append(reviewed)
             show(len(done), waiting)
     return done
 
@@ -173,11 +178,15 @@ def _watch(library: "Library", caller: "Caller") -> None:
 
 def _answer(file: click.File) -> dict[str, Any]:
     try:
-        said = json.loads(file.read())  # type: ignore[attr-defined]
+        submission = json.loads(file.read())  # type: ignore[attr-defined]
     except ValueError:
-        said = None
-    if isinstance(said, dict) and isinstance(said.get("review_id"), str) and isinstance(said.get("candidates"), list):
-        return said
+        submission = None
+    if (
+        isinstance(submission, dict)
+        and isinstance(submission.get("review_id"), str)
+        and isinstance(submission.get("candidates"), list)
+    ):
+        return submission
     raise InvalidArgument(
         "The answer is no JSON object with review_id and candidates.", "The request has an answer_schema."
     )
@@ -186,39 +195,39 @@ def _answer(file: click.File) -> dict[str, Any]:
 def _show_all(reviews: "list[Reviewed]", on: bool) -> None:
     if not reviews:
         say("No session waits for a review." if on else "Reviews are off here.")
-    for one in reviews:
-        say(f"Session {one.session}:")
-        _show_review(one)
+    for review in reviews:
+        say(f"Session {review.session}:")
+        _show_review(review)
         say("")
 
 
-def _show_review(one: "Reviewed") -> None:
-    if one.signals:
-        say(f"It showed: {_counts(one.signals)}")
-    if one.redacted:
-        say(f"Taken out before anything was kept: {_counts(one.redacted)}")
-    for proposed in one.proposals:
-        made = f" (made, operation {proposed.operation})" if proposed.operation else ""
-        say(f"Proposal {proposed.proposal_id}: {proposed.ref}: {proposed.claim}{made}")
-    say(*(f"Refused [{refusal.code}]: {refusal.claim}: {refusal.reason}" for refusal in one.refused))
-    if one.cost.get("tokens"):
-        say(f"{one.cost['thinker']} took {one.cost['tokens']:,} tokens.")
-    elif one.cost.get("reserved"):
-        say(f"{one.cost['thinker']} reported no tokens; {one.cost['reserved']:,} stay reserved for it today.")
-    if one.state == "waits":
-        warn(one.why)
-    elif one.packet is not None:
+def _show_review(reviewed: "Reviewed") -> None:
+    if reviewed.signals:
+        say(f"It showed: {_counts(reviewed.signals)}")
+    if reviewed.redacted:
+        say(f"Taken out before anything was kept: {_counts(reviewed.redacted)}")
+    for proposed in reviewed.proposals:
+        suffix = f" (made, operation {proposed.operation})" if proposed.operation else ""
+        say(f"Proposal {proposed.proposal_id}: {proposed.ref}: {proposed.claim}{suffix}")
+    say(*(f"Refused [{refusal.code}]: {refusal.claim}: {refusal.reason}" for refusal in reviewed.refused))
+    if reviewed.cost.get("tokens"):
+        say(f"{reviewed.cost['thinker']} took {reviewed.cost['tokens']:,} tokens.")
+    elif reviewed.cost.get("reserved"):
+        say(f"{reviewed.cost['thinker']} reported no tokens; {reviewed.cost['reserved']:,} stay reserved for it today.")
+    if reviewed.state == "waits":
+        warn(reviewed.why)
+    elif reviewed.packet is not None:
         say(
             "It needs an answer: of an agent by review_session, or yours by `evolvable learn review --json"
-            f" {one.session}`"
+            f" {reviewed.session}`"
         )
-        say(f"and `--answer FILE`. Review {one.review_id} waits until then.")
+        say(f"and `--answer FILE`. Review {reviewed.review_id} waits until then.")
         alone = "For a model that answers by itself: `evolvable role model role reviewer claude` (or codex, anthropic)."
-        say(one.why if one.refused else alone)
-    elif one.why:
-        say(one.why)
-    if one.proposals:
-        say(f"\n{count(len(one.proposals), 'proposal')} to decide on: evolvable inbox")
+        say(reviewed.why if reviewed.refused else alone)
+    elif reviewed.why:
+        say(reviewed.why)
+    if reviewed.proposals:
+        say(f"\n{count(len(reviewed.proposals), 'proposal')} to decide on: evolvable inbox")
 
 
 def _counts(numbers: Mapping[str, int]) -> str:
@@ -228,10 +237,10 @@ def _counts(numbers: Mapping[str, int]) -> str:
 def _show_status(found: "ReviewStatus") -> None:
     from evolvable_server.care import budget_words  # start time, as above
 
-    who = "the calling agent (handoff)" if found.thinker == "handoff" else found.thinker
+    reviewer = "the calling agent (handoff)" if found.thinker == "handoff" else found.thinker
     policies = "".join(f", {kind}={policy}" for kind, policy in found.policies.items())
     rows: list[tuple[Cell, Cell]] = [
-        (("reviews", "bold"), f"on; {who} reviews{policies}" if found.on else "off (EVOLVABLE_REVIEW=off)"),
+        (("reviews", "bold"), f"on; {reviewer} reviews{policies}" if found.on else "off (EVOLVABLE_REVIEW=off)"),
         (("queued", "bold"), _some(found.queued, "session", "evolvable learn review --queue")),
         (
             ("begun", "bold"),
@@ -253,10 +262,10 @@ def _some(names: "list[str]", what: str, next_step: str) -> str:
 def _last(last: "LastReview | None") -> str:
     if last is None:
         return "none yet"
-    said = f"{count(len(last.proposals), 'proposal')}." if last.proposals else last.why
-    shown = f" It showed {_counts(last.signals)}." if last.signals else ""
-    refused = "".join(f" Refused: {one}" for one in last.refused[:3])
-    return f"{local_time(last.at)}, session {last.session}: {said}{shown}{refused}"
+    outcome = f"{count(len(last.proposals), 'proposal')}." if last.proposals else last.why
+    signals = f" It showed {_counts(last.signals)}." if last.signals else ""
+    refused = "".join(f" Refused: {refusal}" for refusal in last.refused[:3])
+    return f"{local_time(last.at)}, session {last.session}: {outcome}{signals}{refused}"
 
 
 # The history is read whole, and takes several times its size in memory as Python objects.
@@ -281,7 +290,7 @@ def compress_command(state: CommandContext, file: Path, keep: int, max_tokens: i
     with state.library() as (library, _):
         files = AssetFiles(library.store.home / FOLDER)
         found = compress_history(_messages(file), keep=keep, max_tokens=max_tokens, files=files)
-    return Output(found, lambda one: _show_compressed(one, files))
+    return Output(found, lambda compressed: _show_compressed(compressed, files))
 
 
 def _messages(file: Path) -> list[dict[str, Any]]:
@@ -372,13 +381,21 @@ def _show_stats(found: outcomes.Stats, *, whole: bool) -> None:
         say("")
         show_table(
             ["agent", "task type", "Q", "verified"],
-            [[one.agent, one.task_type or "not told", f"{one.q:.2f}", _share(one.share)] for one in found.agents],
+            [
+                [agent.agent, agent.task_type or "not told", f"{agent.q:.2f}", _share(agent.share)]
+                for agent in found.agents
+            ],
         )
     if found.base is not None:
         say(f"\nCompared with {found.base.of}: {_share(found.base.share)}.")
     if found.opportunities:
         say("\nWorth a review:")
-        say(*(f"  {one.ref}: {_REASONS[one.reason]}: {one.numbers}" for one in found.opportunities))
+        say(
+            *(
+                f"  {opportunity.ref}: {_REASONS[opportunity.reason]}: {opportunity.numbers}"
+                for opportunity in found.opportunities
+            )
+        )
         if not whole:
             say("Look closer: evolvable learn stats REF")
 
@@ -395,16 +412,16 @@ def _show_parts(line: outcomes.ResourceStats) -> None:
         show_table(
             ["task type", "Q", "helped", "verified"],
             [
-                [one.task_type or "not told", f"{one.q:.2f}", _share(one.share), _share(one.verified)]
-                for one in line.task_types
+                [row.task_type or "not told", f"{row.q:.2f}", _share(row.share), _share(row.verified)]
+                for row in line.task_types
             ],
         )
     if line.not_counted:
         say(f"\n{count(line.not_counted, 'outcome')} kept as history, not counted.")
     last = [("shown", line.last_shown), ("opened", line.last_loaded)]
-    said = [f"{what} {local_time(at)}" for what, at in last if at is not None]
-    if said:
-        say(f"\nLast {', last '.join(said)}.")
+    moments = [f"{what} {local_time(at)}" for what, at in last if at is not None]
+    if moments:
+        say(f"\nLast {', last '.join(moments)}.")
 
 
 def _share(share: outcomes.Share) -> str:

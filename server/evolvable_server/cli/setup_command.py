@@ -108,7 +108,7 @@ class SetupResult:
 @click.option("--plugin", multiple=True, metavar="CLIENT", help="Install the plugin in this client, which connects it.")
 @click.option("--take", multiple=True, metavar="OFFER", help="Take this offer, such as shorten or learn.")
 @click.option("--verbose", is_flag=True, help="Show every warning.")
-def setup_command(state: CommandContext, verbose: bool, yes: bool, **given: Any) -> Output[SetupResult]:
+def setup_command(state: CommandContext, verbose: bool, yes: bool, **options: Any) -> Output[SetupResult]:
     """Import your skills, connect your clients, and see what has changed.
 
     Shows the clients that are here, the folders that they read, what Claude Code's list leaves out, and what the scan
@@ -116,7 +116,7 @@ def setup_command(state: CommandContext, verbose: bool, yes: bool, **given: Any)
     are off. Then each connected client's server is started and asked for a skill. Run again, it asks only about what
     is new, and says what has changed. With a flag it asks nothing and does what the flags say.
     """
-    flags = SetupFlags(yes, **given)
+    flags = SetupFlags(yes, **options)
     _check_allowed(state, flags)
     run = SetupRun(state, flags)
     run.look()
@@ -130,10 +130,10 @@ def setup_command(state: CommandContext, verbose: bool, yes: bool, **given: Any)
 
 def _check_allowed(state: CommandContext, flags: SetupFlags) -> None:
     """Raise Refused for flags that answer for a person who is not there, InvalidArgument for an unknown client."""
-    known = all_clients()
+    clients = all_clients()
     for name in (*flags.connect, *flags.plugin):
-        if name not in known and not (name == "all" and name in flags.connect):
-            raise InvalidArgument(f"{name[:80]!r} is no client.", f"The clients: {', '.join(known)}.")
+        if name not in clients and not (name == "all" and name in flags.connect):
+            raise InvalidArgument(f"{name[:80]!r} is no client.", f"The clients: {', '.join(clients)}.")
     identity = state.identity
     if not flags or identity.principal is Principal.PERSON:
         return
@@ -167,24 +167,26 @@ class SetupRun:
 
     @property
     def _new(self) -> list[FolderChoice]:
-        return [one for one in self._choices if one.path.resolve() not in self._watched]
+        return [choice for choice in self._choices if choice.path.resolve() not in self._watched]
 
     def look(self) -> None:
         """Find clients and folders; on a terminal, show them."""
         remark(*self._homes.remarks)
         # The folder of our own plugin is a part of the program.
-        known = [one for one in client_folders(self._homes, self._config.project) if not is_own_plugin(one.path)]
+        folders = [
+            folder for folder in client_folders(self._homes, self._config.project) if not is_own_plugin(folder.path)
+        ]
         theirs = project_folders(self._homes.user, self._config.project)
-        check_links([one.path for one in theirs], known, named=False)
-        self._choices = choose_folders(self._state, self._homes, [one.path for one in known])
+        check_links([folder.path for folder in theirs], folders, is_named=False)
+        self._choices = choose_folders(self._state, self._homes, [folder.path for folder in folders])
         self._find_clients()
-        listed = list_on_disk(self._machine)
-        self.result.listing = listed.text if listed.skills else ""
+        measured = list_on_disk(self._machine)
+        self.result.listing = measured.text if measured.skills else ""
         if self._asks:
             remark(*_client_lines(self.result))
         # Without a question and without --yes the folders are only shown.
         elif not self._flags.folders:
-            looks = [(one, describe_folder(one)[0]) for one in self._new]
+            looks = [(choice, describe_folder(choice)[0]) for choice in self._new]
             self.result.not_imported = [FolderLook(str(o.path), o.scope, o.kind, lines) for o, lines in looks]
 
     def _find_clients(self) -> None:
@@ -197,19 +199,19 @@ class SetupRun:
             remark("", "1 of 3: your folders" + ("" if new else ": no new one"))
             confirmed, _ = ask_folders(new, self._config.person.is_yours)
         # Watched folders are imported again, for what has changed in them.
-        taken = [one for one in self._choices if one in confirmed or one not in new or self._flags.folders]
-        if taken:
-            done = import_folders(self._state, taken, confirmed, yes=self._flags.folders, watched=self._watched)
+        chosen = [choice for choice in self._choices if choice in confirmed or choice not in new or self._flags.folders]
+        if chosen:
+            done = import_folders(self._state, chosen, confirmed, yes=self._flags.folders, watched=self._watched)
             self.result.made, self.result.folders, self.result.doubles = done.made, done.folders, done.doubles
 
     def connect_clients(self) -> None:
         """Ask whether the clients are connected, and connect them."""
-        unconnected = [one for one in self.result.clients if one.state is ClientState.OPEN]
+        unconnected = [client for client in self.result.clients if client.state is ClientState.OPEN]
         connect, plugin = list(self._flags.connect), list(self._flags.plugin)
         # `all` stands for those that were found and are not connected.
         if "all" in connect:
-            connect = [*(one for one in connect if one != "all"), *(one.name for one in unconnected)]
-            connect = [one for one in dict.fromkeys(connect) if one not in plugin]
+            connect = [*(word for word in connect if word != "all"), *(client.name for client in unconnected)]
+            connect = [word for word in dict.fromkeys(connect) if word not in plugin]
         if self._asks:
             connect, plugin = self._ask_clients(unconnected)
         if not (connect or plugin):
@@ -219,12 +221,12 @@ class SetupRun:
             with self._state.library(create=True):
                 self.result.made = True
         for name in plugin:
-            with _reported(f"{all_clients()[name].title} is not connected"), progress("Installing the plugin"):
+            with _warn_of_errors(f"{all_clients()[name].title} is not connected"), progress("Installing the plugin"):
                 install_plugin(self._config, self._machine, name)
                 what = "is connected, with its hooks" if has_hooks(name) else "has the plugin"
                 remark(f"{all_clients()[name].title} {what}.")
         for name in connect:
-            with _reported(f"{all_clients()[name].title} is not connected"):
+            with _warn_of_errors(f"{all_clients()[name].title} is not connected"):
                 done = connect_client(self._config, self._machine, name)
                 remark(f"{done.title}: {done.done}, {done.name} in {done.path}")
                 remark(*([f"  the file as it was: {done.backup}"] if done.backup else []))
@@ -238,9 +240,12 @@ class SetupRun:
         if not unconnected:
             return [], []
         which, them = titles(unconnected), "it" if len(unconnected) == 1 else "them"
-        names, with_plugin = [one.name for one in unconnected], [one for one in unconnected if one.plugin]
+        names, with_plugin = (
+            [client.name for client in unconnected],
+            [client for client in unconnected if client.plugin],
+        )
         remark(f"Connecting writes one entry into the settings of {which}, and keeps a copy of the file.")
-        remark(*(f"  {one.title}: {one.path}" for one in unconnected))
+        remark(*(f"  {client.title}: {client.path}" for client in unconnected))
         if not with_plugin:
             return (names, []) if yes_or_none(f"Connect {them}?", default=True) else ([], [])
         remark(
@@ -248,8 +253,8 @@ class SetupRun:
             " and note which skills were opened. Where a client runs no hook of it, they are written into its settings."
         )
         answer = _choice(f"Connect {them}? y: yes, p: with the plugin, n: no", ("y", "p", "n"))
-        plugged = [one.name for one in with_plugin] if answer == "p" else []
-        return [one for one in names if one not in plugged] if answer in ("y", "p") else [], plugged
+        plugged = [client.name for client in with_plugin] if answer == "p" else []
+        return [name for name in names if name not in plugged] if answer in ("y", "p") else [], plugged
 
     def take_offers(self) -> None:
         """Ask which offers are taken, and take them."""
@@ -260,10 +265,13 @@ class SetupRun:
             # Raises for an unknown offer before any is taken.
             chosen = find_offers(offers, self._flags.take)
             if self._asks:
-                chosen = _ask_offers([one for one in offers if not one.obstacle])
-            for one in chosen:
-                with _reported(f"The offer {one.name} was not taken"), progress(f"Taking the offer {one.name}") as show:
-                    self.result.taken += one.take(library, caller, show)
+                chosen = _ask_offers([offer for offer in offers if not offer.obstacle])
+            for offer in chosen:
+                with (
+                    _warn_of_errors(f"The offer {offer.name} was not taken"),
+                    progress(f"Taking the offer {offer.name}") as show,
+                ):
+                    self.result.taken += offer.take(library, caller, show)
 
     def finish(self) -> None:
         """Check the connected clients, and note what there is now."""
@@ -276,9 +284,9 @@ class SetupRun:
             if (crowded := crowded_list(library, self._machine)) is not None:
                 result.listing = crowded.text
             elif result.taken:
-                listed = list_on_disk(self._machine)
-                result.listing = listed.text if listed.skills else ""
-            result.offered = [one.name for one in setup_offers(self._config, library) if not one.obstacle]
+                measured = list_on_disk(self._machine)
+                result.listing = measured.text if measured.skills else ""
+            result.offered = [offer.name for offer in setup_offers(self._config, library) if not offer.obstacle]
             before, now = read_record(self._config.home), take_record(library, result.clients)
             if before is not None:
                 result.since = before.at
@@ -291,11 +299,11 @@ class SetupRun:
             with progress("Asking the servers of your clients"):
                 found = check_connections(self._config, self._machine, result.clients, result.task)
                 result.checks, result.problems = found
-        result.next = list(_next_steps(result) if result.decided else _undecided(self._state.identity))
+        result.next = list(_next_steps(result) if result.decided else _undecided_steps(self._state.identity))
 
 
 @contextlib.contextmanager
-def _reported(what: str) -> Iterator[None]:
+def _warn_of_errors(what: str) -> Iterator[None]:
     """Warn of an error, and go on."""
     try:
         yield
@@ -306,7 +314,7 @@ def _reported(what: str) -> Iterator[None]:
 def _choice(question: str, answers: Sequence[str]) -> str:
     """Return one of the answers, by default the first; '' where nobody answers. An interrupt ends the command."""
     while True:
-        typed = _typed(f"{question} [{answers[0].upper()}/{'/'.join(answers[1:])}]")
+        typed = _ask_text(f"{question} [{answers[0].upper()}/{'/'.join(answers[1:])}]")
         if typed is None:
             return ""
         # The first letter counts, so that `yes` is y.
@@ -316,7 +324,7 @@ def _choice(question: str, answers: Sequence[str]) -> str:
         remark(f"Type one of {', '.join(answers)}.")
 
 
-def _typed(question: str) -> str | None:
+def _ask_text(question: str) -> str | None:
     """Return what the person types, '' for Enter, None where nobody answers. An interrupt ends the command."""
     try:
         return ask(question, default="", show_default=False, err=True)
@@ -330,18 +338,20 @@ def _typed(question: str) -> str | None:
 def _ask_offers(offers: Sequence[SetupOffer]) -> list[SetupOffer]:
     """Show the offers, and return those that the person takes."""
     remark("", "3 of 3: offers, each of them off" if offers else "3 of 3: offers: none")
-    remark(*(f"  {number}  {one.name}: {one.text}" for number, one in enumerate(offers, start=1)))
+    remark(*(f"  {number}  {offer.name}: {offer.text}" for number, offer in enumerate(offers, start=1)))
     while offers:
-        typed = _typed("Take which, by number? [none]")
+        typed = _ask_text("Take which, by number? [none]")
         words = re.split(r"[,\s]+", (typed or "").strip().lower())
         if words in ([""], ["n"], ["no"], ["none"]):
             return []
         # y is clear only about a single offer.
         if words == ["all"] or (words in (["y"], ["yes"]) and len(offers) == 1):
             return list(offers)
-        known = {str(number): one for number, one in enumerate(offers, start=1)} | {one.name: one for one in offers}
-        if all(word in known for word in words if word):
-            return list({known[word].name: known[word] for word in words if word}.values())
+        by_word = {str(number): offer for number, offer in enumerate(offers, start=1)} | {
+            offer.name: offer for offer in offers
+        }
+        if all(word in by_word for word in words if word):
+            return list({by_word[word].name: by_word[word] for word in words if word}.values())
         remark(f"Type numbers from 1 to {len(offers)}, or Enter.")
     return []
 
@@ -352,18 +362,18 @@ def _ask_offers(offers: Sequence[SetupOffer]) -> list[SetupOffer]:
 def _client_lines(result: SetupResult) -> list[str]:
     """Return what is here, in lines."""
     lines = []
-    for one in result.clients:
-        note = f" ({one.note})" if one.note else ""
-        lines.append(f"{one.title}: {one.state}{note}")
+    for client in result.clients:
+        note = f" ({client.note})" if client.note else ""
+        lines.append(f"{client.title}: {client.state}{note}")
     if result.listing:
         lines.append(result.listing)
-    missing = [one.title for name, one in all_clients().items() if name not in {c.name for c in result.clients}]
+    missing = [client.title for name, client in all_clients().items() if name not in {c.name for c in result.clients}]
     if missing:
         lines.append(f"Not found here: {', '.join(missing)}.")
     return lines
 
 
-def _undecided(identity: Identity) -> Iterator[str]:
+def _undecided_steps(identity: Identity) -> Iterator[str]:
     """Yield the next steps where nobody was asked: they name who can answer."""
     if identity.via != NO_TERMINAL and identity.principal is Principal.AGENT:
         yield "a person answers. Ask the user to run `evolvable setup` at a terminal"
@@ -377,12 +387,12 @@ def _next_steps(result: SetupResult) -> Iterator[str]:
         yield "evolvable init FOLDER   (imports the skills of any other folder)"
         yield "evolvable quickstart    (a demonstration in a temporary library)"
         return
-    held = sum(len(one.held) for one in result.folders)
-    if held:
-        yield f"evolvable inbox   ({count(held, 'skill')} wait{'s' * (held == 1)} for your decision)"
-    if connected := [one for one in result.clients if one.is_connected]:
+    number = sum(len(folder.held) for folder in result.folders)
+    if number:
+        yield f"evolvable inbox   ({count(number, 'skill')} wait{'s' * (number == 1)} for your decision)"
+    if connected := [client for client in result.clients if client.is_connected]:
         yield f"begin a new session of {connected[0].title}, and ask it which skill it has for a task of yours"
-    elif unconnected := [one for one in result.clients if one.state is ClientState.OPEN]:
+    elif unconnected := [client for client in result.clients if client.state is ClientState.OPEN]:
         yield f"evolvable setup --connect all   (connects {titles(unconnected)})"
     yield f"evolvable find {shlex.quote(result.task)}"
 
@@ -395,11 +405,13 @@ def _show(result: SetupResult, verbose: bool) -> None:
     if result.since:
         _show_changes(result)
     if result.made or result.resources:
-        held = some([count(number, kind) for kind, number in result.resources.items()], MAX_NAMED) or "nothing yet"
-        say(f"The library in {result.home} holds {held}.")
+        contents = some([count(number, kind) for kind, number in result.resources.items()], MAX_NAMED) or "nothing yet"
+        say(f"The library in {result.home} holds {contents}.")
     else:
         say("Nothing was imported or connected.")
-    if any(one.taken or one.held or one.refused or one.conflicts or one.missing for one in result.folders):
+    if any(
+        folder.taken or folder.held or folder.refused or folder.conflicts or folder.missing for folder in result.folders
+    ):
         show_sync(result.folders, verbose)
     show_near_duplicates(result.doubles)
     say(*result.taken)
@@ -408,14 +420,14 @@ def _show(result: SetupResult, verbose: bool) -> None:
         say(f"{result.listing}{fewer}.")
     for check in result.checks:
         _show_check(check, result.task)
-    warn(*(f"{one.what} {one.next}".strip() for one in result.problems))
+    warn(*(f"{problem.what} {problem.next}".strip() for problem in result.problems))
     _show_next(result)
 
 
 def _show_look(result: SetupResult) -> None:
     say(*_client_lines(result))
-    for one in result.not_imported:
-        say("", *one.lines)
+    for folder in result.not_imported:
+        say("", *folder.lines)
     if result.since:
         say("")
         _show_changes(result)
@@ -432,8 +444,8 @@ def _show_changes(result: SetupResult) -> None:
 def _show_check(check: ClientCheck, task: str) -> None:
     if check.seconds is None:
         return
-    asked = f'; find_skill("{task}"): {check.answer}' if check.answer else ""
-    say(f"{check.title} works: its server answered in {check.seconds:.1f} s{asked}")
+    question = f'; find_skill("{task}"): {check.answer}' if check.answer else ""
+    say(f"{check.title} works: its server answered in {check.seconds:.1f} s{question}")
 
 
 def _show_next(result: SetupResult) -> None:

@@ -29,15 +29,15 @@ def status_command(state: CommandContext) -> Output[LibraryStatus]:
         standing = read_standing(library, state.config())
         found = library_status(
             library,
-            folders=[one.text for one in standing.about(Topic.FOLDER)],
+            folders=[line.text for line in standing.about(Topic.FOLDER)],
             windows=_windows(library.store.backend.path),
             problems=[f"{wrong.what} {wrong.next}".strip() for wrong in standing.problems],
             near_duplicates=take_pairs(library),
-            listing=". ".join(one.text for one in standing.about(Topic.LIST)),
+            listing=". ".join(line.text for line in standing.about(Topic.LIST)),
             reviews=_reviews(state, library),
-            clients=[one.text for one in standing.about(Topic.CLIENT)],
+            clients=[line.text for line in standing.about(Topic.CLIENT)],
         )
-        waits = "".join(one.text for one in standing.about(Topic.WAITS))
+        waits = "".join(line.text for line in standing.about(Topic.WAITS))
     return Output(found, lambda status: _show_status(status, waits))
 
 
@@ -87,8 +87,8 @@ def _show_overview(found: Overview) -> None:
     if found.resources is None:
         say(f"There is no library in {found.home} yet.")
     else:
-        held = some([count(number, kind) for kind, number in found.resources.items()], MOST) or "nothing yet"
-        say(f"The library in {found.home} holds {held}.")
+        contents = some([count(number, kind) for kind, number in found.resources.items()], MOST) or "nothing yet"
+        say(f"The library in {found.home} holds {contents}.")
     if found.waiting:
         say(f"{count(found.waiting, 'proposal')} wait{'s' * (found.waiting == 1)} for you.")
     if found.worst:
@@ -105,16 +105,16 @@ def _windows(library: Path) -> int | None:
 
 
 def _show_status(found: LibraryStatus, waits: str) -> None:
-    held = ", ".join(count(number, kind) for kind, number in found.resources.items()) or "nothing"
+    contents = ", ".join(count(number, kind) for kind, number in found.resources.items()) or "nothing"
     rows: list[tuple[Cell, Cell]] = [
-        (("library", "bold"), f"{found.home}: {held}"),
+        (("library", "bold"), f"{found.home}: {contents}"),
         (("waits", "bold"), (waits or "nothing", "yellow" if waits else "")),
         (("since", "bold"), _since(found)),
     ]
     if found.out_of_force:
         rows.append((("out of force", "bold"), (some(found.out_of_force, MOST), "yellow")))
     rows += _rows("to look at", _unseen(found))
-    rows += _rows("held files", [one.text for one in found.held_files])
+    rows += _rows("held files", [file.text for file in found.held_files])
     rows += _rows("put back", found.put_back)
     rows += _rows("similar", _near_duplicates(found))
     rows += _rows("folder", found.folders)
@@ -155,5 +155,5 @@ def _since(found: LibraryStatus) -> str:
     start = f"operation {since.operation}, yours of {local_time(since.at)}" if since.operation else "the beginning"
     if not since.by:
         return f"{start}: nothing by others"
-    by = ", ".join(f"{number} by {who}" for who, number in since.by.items())
+    by = ", ".join(f"{number} by {author}" for author, number in since.by.items())
     return f"{start}: {by}; {some(since.refs, MOST)}: evolvable log"

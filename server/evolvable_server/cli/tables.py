@@ -72,30 +72,30 @@ def fit_table(
     titles: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, roles: ColumnRoles
 ) -> FittedTable:
     """Return a table of at most `width` cells a line; without a width, with all its text and all its columns."""
-    shown, left_out = list(range(len(titles))), list[str]()
-    columns = [[row[place] for row in rows] for place in shown]
-    numeric = {place for place in shown if _is_numeric(columns[place])} if width is not None else set[int]()
-    natural = [max(map(cell_len, (titles[place], *columns[place]))) for place in shown]
-    sizes, room = {place: natural[place] for place in shown}, 0
+    visible, left_out = list(range(len(titles))), list[str]()
+    columns = [[row[place] for row in rows] for place in visible]
+    numeric = {place for place in visible if _is_numeric(columns[place])} if width is not None else set[int]()
+    natural = [max(map(cell_len, (titles[place], *columns[place]))) for place in visible]
+    sizes, room = {place: natural[place] for place in visible}, 0
     if width is not None:
-        least = {place: _least(titles[place], columns[place], natural[place], roles) for place in shown}
+        least = {place: _least(titles[place], columns[place], natural[place], roles) for place in visible}
         # None comes last: no column is left that may be missed.
         for spare in (*(title for title in roles.spare if title in titles), None):
-            room = width - GAP * (len(shown) - 1)
-            sizes = _shrink({place: natural[place] for place in shown}, least, room)
+            room = width - GAP * (len(visible) - 1)
+            sizes = _shrink({place: natural[place] for place in visible}, least, room)
             if sum(sizes.values()) <= room or spare is None:
                 break
-            shown.remove(titles.index(spare))
+            visible.remove(titles.index(spare))
             left_out.append(spare)
         sizes = _squeeze(sizes, {titles.index(title) for title in roles.wide}, room)
-    fitted = {place: _fit(columns[place], sizes[place], titles[place] in roles.names) for place in shown}
+    fitted = {place: _fit(columns[place], sizes[place], titles[place] in roles.names) for place in visible}
     cells = []
     for number in range(-1, len(rows)):
-        line = [cut_end(titles[place], sizes[place]) if number < 0 else fitted[place][number] for place in shown]
-        cells.append([_pad(text, sizes[place], place in numeric) for place, text in zip(shown, line, strict=True)])
+        line = [cut_end(titles[place], sizes[place]) if number < 0 else fitted[place][number] for place in visible]
+        cells.append([_pad(text, sizes[place], place in numeric) for place, text in zip(visible, line, strict=True)])
         # Spaces at the end of a line would wrap on a terminal that it just fits.
         cells[-1][-1] = cells[-1][-1].rstrip()
-    return FittedTable(cells, shown, left_out)
+    return FittedTable(cells, visible, left_out)
 
 
 def _is_numeric(cells: Sequence[str]) -> bool:
@@ -165,21 +165,21 @@ def _shorten_group(group: Sequence[str], size: int, short: dict[str, str]) -> No
     """Add the short form of each of these names, all cut in the same way as far as that tells them apart."""
     if not group:
         return
-    taken = set(short.values())
+    used = set(short.values())
     best: dict[str, str] = {}
     for cut in _cuts(group, size):
-        made = {name: _middle(name, size, *cut) for name in group}
-        if len(set(made.values()) - taken) == len(group):
-            short.update(made)
+        shortened = {name: _middle(name, size, *cut) for name in group}
+        if len(set(shortened.values()) - used) == len(group):
+            short.update(shortened)
             return
         # Where no cut tells all names apart, the one that tells most of them apart counts.
-        if len(set(made.values()) - taken) > len(set(best.values()) - taken):
-            best = made
+        if len(set(shortened.values()) - used) > len(set(best.values()) - used):
+            best = shortened
     alike: dict[str, list[str]] = {}
     for name in group:
         alike.setdefault(best.get(name, ""), []).append(name)
     for text, same in alike.items():
-        if len(same) == 1 and text and text not in taken:
+        if len(same) == 1 and text and text not in used:
             short[same[0]] = text
         elif len(same) < len(group):
             _shorten_group(same, size, short)
@@ -240,13 +240,13 @@ def _chars_within(graphemes: Iterable[str], size: int) -> int:
 
 def _number(group: Sequence[str], size: int, short: dict[str, str]) -> None:
     """Add short forms that only a number distinguishes, for names that no cut does."""
-    taken, number = set(short.values()), 0
+    used, number = set(short.values()), 0
     for name in group:
         text = ""
-        while not text or text in taken:
+        while not text or text in used:
             number += 1
             text = f"{_first(name, max(0, size - 1 - len(str(number))))}{ELLIPSIS}{number}"
-        taken.add(text)
+        used.add(text)
         short[name] = text
 
 

@@ -46,11 +46,11 @@ def safe(text: str) -> str:
     # Most text: no character of it needs a look.
     if text.isascii() and text.isprintable():
         return text
-    text = _SHAPELESS.sub(lambda match: _escaped(match[0]), text)
-    return "".join(char if _is_harmless(char) else _escaped(char) for char in text)
+    text = _SHAPELESS.sub(lambda match: _escape(match[0]), text)
+    return "".join(char if _is_harmless(char) else _escape(char) for char in text)
 
 
-def _escaped(char: str) -> str:
+def _escape(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")
 
 
@@ -64,7 +64,7 @@ def one_line(text: str) -> str:
     return " ".join(safe(text).split())
 
 
-def shortened(text: str, length: int) -> str:
+def shorten_text(text: str, length: int) -> str:
     """Return the safe text on one line of at most `length` characters, cut between words."""
     return textwrap.shorten(one_line(text), length, placeholder=" ...")
 
@@ -105,7 +105,7 @@ def _write(texts: Iterable[str], stream: TextIO, label: str = "", colour: str = 
             lines = [part for line in lines for part in wrap(line, width, "  ")]
         # After the wrap, which counts the codes of a colour as cells.
         if label:
-            lines[0] = styled(label.rstrip(), colour) + lines[0].removeprefix(label.rstrip())
+            lines[0] = style_text(label.rstrip(), colour) + lines[0].removeprefix(label.rstrip())
         for line in lines:
             click.echo(line, file=stream)
 
@@ -162,12 +162,12 @@ def confirm(
     raise InvalidArgument(refused, hint)
 
 
-def confirm_replacement(name: str, there: str, wanted: str, *, yes: bool) -> None:
+def confirm_replacement(name: str, current: str, replacement: str, *, yes: bool) -> None:
     """Show what a name of the person's configuration stands for and what it would, and ask. Raise as `confirm`.
 
     Other projects of the account may use the name.
     """
-    remark(f"{name} is named already:", f"  it is now     {there}", f"  it would be   {wanted}")
+    remark(f"{name} is named already:", f"  it is now     {current}", f"  it would be   {replacement}")
     hint = "Choose another name, or answer yes (--yes)."
     confirm(f"Replace {name}?", yes=yes, refused=f"{name} is as it was.", hint=hint)
 
@@ -211,7 +211,7 @@ def _is_terminal(stream: TextIO) -> bool:
     return False
 
 
-def styled(text: str, style: str) -> str:
+def style_text(text: str, style: str) -> str:
     """Return the text in a style, such as `bold red` or `dim`, plain where colours are not wanted."""
     # NO_COLOR counts with any value (no-color.org).
     if not style or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
@@ -253,7 +253,7 @@ def show_table(
     fitted = fit_table(columns, plain, width, ColumnRoles(names, wide, spare))
     for number, line in enumerate(fitted.cells):
         styles = ["bold" if number == 0 else _style(rows[number - 1][place]) for place in fitted.columns]
-        click.echo("  ".join(map(styled, map(_encodable, line), styles)).rstrip())
+        click.echo("  ".join(map(style_text, map(_encodable, line), styles)).rstrip())
     if fitted.left_out:
         show_text(f"Not shown at {width} columns: {', '.join(fitted.left_out)}.", "dim")
 
@@ -297,15 +297,15 @@ def show_fields(rows: Sequence[tuple[Cell, Cell]]) -> None:
     names = [one_line(_text(name)) for name, _ in rows]
     indent = max(map(cell_len, names), default=0) + 2
     width = screen_width()
-    for name, (given, text) in zip(names, rows, strict=True):
+    for name, (name_cell, text) in zip(names, rows, strict=True):
         line = one_line(_text(text))
         # A narrower terminal breaks the lines itself.
         room = max(width - indent, 20) if width else 0
         lines = [piece for part in wrap(line, room) for piece in chop(part, room)] if room else [line]
-        head = styled(name, _style(given)) + " " * (indent - cell_len(name))
-        click.echo((head + styled(lines[0], _style(text))).rstrip())
+        head = style_text(name, _style(name_cell)) + " " * (indent - cell_len(name))
+        click.echo((head + style_text(lines[0], _style(text))).rstrip())
         for more in lines[1:]:
-            click.echo(" " * indent + styled(more, _style(text)))
+            click.echo(" " * indent + style_text(more, _style(text)))
 
 
 def _text(cell: Cell) -> str:
@@ -332,7 +332,7 @@ def show_text(text: str, style: str = "", indent: int = 0) -> None:
     width, start = screen_width(), " " * indent
     line = start + one_line(text)
     for part in wrap(line, width) if width else [line]:
-        click.echo(start + styled(part[indent:], style))
+        click.echo(start + style_text(part[indent:], style))
 
 
 def show_diff(diff: str) -> None:
@@ -346,7 +346,7 @@ def show_diff(diff: str) -> None:
     for line in safe(diff).split("\n")[:-1]:
         style = _diff_style(line)
         for part in diff_lines(line, width) if width else [line]:
-            click.echo(styled(part, style))
+            click.echo(style_text(part, style))
 
 
 def diff_lines(line: str, width: int) -> list[str]:
@@ -381,7 +381,7 @@ class _Page(io.StringIO):
 
 
 @contextlib.contextmanager
-def paged() -> Iterator[None]:
+def page_output() -> Iterator[None]:
     """Show what the body writes to stdout in $PAGER where it is longer than the screen; elsewhere write it through."""
     # Inside another page, which decides for both.
     if isinstance(sys.stdout, _Page) or not _is_terminal(sys.stdout):

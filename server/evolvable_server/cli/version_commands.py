@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from evolvable_server.cli.command_context import CommandContext, Output, command
-from evolvable_server.cli.editor_commands import kept_when_refused, new_text, open_editor, show_updated, stored_text
+from evolvable_server.cli.editor_commands import keep_when_refused, new_text, open_editor, show_updated, stored_text
 from evolvable_server.cli.exit_codes import found_code
 from evolvable_server.cli.maintenance import warn_of_secrets
 from evolvable_server.cli.options import REF, expect_option, page_option, read_source, reason_option, say_more
@@ -86,30 +86,30 @@ def log_command(state: CommandContext, limit: int, page: int, session: str | Non
         whole = whole_session(library.store, session) if session else None
         marks = AnswerMarks(caller.actor is not Actor.HUMAN)
         # One more than a page, to know whether another one follows.
-        made = library.store.operations(limit * page + 1, whole)[limit * (page - 1) :]
-        entries = read_log(library, made[:limit], marks)
-    more = len(made) > limit
+        operations = library.store.operations(limit * page + 1, whole)[limit * (page - 1) :]
+        entries = read_log(library, operations[:limit], marks)
+    more = len(operations) > limit
     return Output({"operations": entries, "notice": marks.notice}, lambda log: _show_log(log, page, more))
 
 
-def read_log(library: Library, made: Sequence[Operation], marks: AnswerMarks) -> list[dict[str, Any]]:
+def read_log(library: Library, operations: Sequence[Operation], marks: AnswerMarks) -> list[dict[str, Any]]:
     """Return operations and what each moved.
 
     marks: stand around what no person wrote. A principal of '': of a version before 0.2.
     """
     changes = dict[int, list[dict[str, Any]]]()
-    for change in library.store.backend.changes_of([operation.id for operation in made]):
+    for change in library.store.backend.changes_of([operation.id for operation in operations]):
         moved = {"ref": str(change.ref), "before": change.before, "after": change.after}
         changes.setdefault(change.operation, []).append(moved)
     entries = []
-    for o in made:
+    for o in operations:
         # Only what no person wrote is marked.
         mark = marks.line if marks.on and reason_notice(o) else str
-        said = {"operation": o.id, "at": o.at, "actor": o.actor, "reason": mark(o.reason), "session": o.session}
+        fields = {"operation": o.id, "at": o.at, "actor": o.actor, "reason": mark(o.reason), "session": o.session}
         why = {"undoes": list(o.intent.undoes), "evidence": list(map(mark, o.intent.evidence))}
         author, by = operation_author(o)
-        who = {"principal": o.principal or "", "via": o.intent.via, "author": author, "by": by}
-        entries.append({**said, **why, "changes": changes.get(o.id, []), **who})
+        authorship = {"principal": o.principal or "", "via": o.intent.via, "author": author, "by": by}
+        entries.append({**fields, **why, "changes": changes.get(o.id, []), **authorship})
     return entries
 
 
@@ -121,17 +121,17 @@ def _show_log(log: dict[str, Any], page: int, more: bool) -> None:
     if log["notice"]:
         say(log["notice"])
     # Without any session the column is left out.
-    named = any(o["session"] for o in operations)
+    has_sessions = any(o["session"] for o in operations)
     show_table(
-        ["operation", "when", "author", *["session"] * named, "why", "what"],
+        ["operation", "when", "author", *["session"] * has_sessions, "why", "what"],
         [
             [
                 (str(o["operation"]), "bold"),
                 local_time(o["at"]),
                 author_words(o["author"], o["by"]),
-                *[_short(o["session"] or "")] * named,
+                *[_short(o["session"] or "")] * has_sessions,
                 o["reason"],
-                some([_moved(one) for one in o["changes"]], MAX_REFS),
+                some([_describe_move(change) for change in o["changes"]], MAX_REFS),
             ]
             for o in operations
         ],
@@ -145,7 +145,7 @@ def _show_log(log: dict[str, Any], page: int, more: bool) -> None:
     say("\nSee one whole: evolvable show OPERATION", "Take one back: evolvable undo OPERATION")
 
 
-def _moved(change: dict[str, Any]) -> str:
+def _describe_move(change: dict[str, Any]) -> str:
     return f"{change['ref']}@{change['after']}" if change["after"] else f"{change['ref']} removed"
 
 
@@ -185,12 +185,12 @@ def restore_command(
 
     Name it as REF VERSION or as REF@VERSION. Its content becomes a new version. A removed resource comes back too.
     """
-    wanted = version or ref.version
-    if wanted is None:
+    wanted_version = version or ref.version
+    if wanted_version is None:
         raise click.UsageError("Name the version: `evolvable history` shows them.")
     with state.library() as (library, caller):
-        why = reason or f"version {wanted} restored"
-        restored = verbs.restore_resource(library, caller, ref.at(None), wanted, why, expected_version=expect)
+        why = reason or f"version {wanted_version} restored"
+        restored = verbs.restore_resource(library, caller, ref.at(None), wanted_version, why, expected_version=expect)
     return Output(restored, show_updated)
 
 
@@ -205,12 +205,12 @@ def remove_command(state: CommandContext, ref: Ref, expect: int | None, reason: 
     """
     with state.library() as (library, caller):
         # Before the removal, which takes the bindings of the directories away.
-        there = directories_of(library, [library.store.head(ref.at(None), caller.scopes).ref])
+        directories = directories_of(library, [library.store.head(ref.at(None), caller.scopes).ref])
         updated = verbs.remove_resource(library, caller, ref.at(None), reason, expected_version=expect)
 
     def render(updated: verbs.Updated) -> None:
         show_updated(updated)
-        say_gone(there)
+        say_gone(directories)
 
     return Output(updated, render)
 
@@ -231,22 +231,22 @@ def undo_command(
     that waits for a person; the exit code is then 4. `evolvable log` shows operations. What they created goes from the
     watched folders too; at a terminal that is asked first.
     """
-    named = operation is not None or session is not None
+    is_named = operation is not None or session is not None
     at_terminal = sys.stdin.isatty() and state.identity.principal is Principal.PERSON
-    if (operation is not None and session is not None) or (not named and not at_terminal):
+    if (operation is not None and session is not None) or (not is_named and not at_terminal):
         raise click.UsageError("Name an operation, or a session with --session. `evolvable log` shows both.")
     with state.library() as (library, caller):
-        if not named:
+        if not is_named:
             operation = _offer_last(library, caller, yes=yes)
         session = whole_session(library.store, session) if session else session
         changes = _changes(library, operation, session)
         if not yes and sys.stdin.isatty():
             # Only what the operation created goes from the disk.
             _confirm_undo(directories_of(library, {change.ref for change in changes if change.before is None}))
-        there = directories_of(library, {change.ref for change in changes})
+        directories = directories_of(library, {change.ref for change in changes})
         why = reason or (f"operation {operation} undone" if operation else f"session {session} undone")
         undone = revert_or_propose(library, caller, why, operation=operation, session=session)
-    return Output(undone, lambda _: _show_undone(undone, there), found_code(undone.waiting, undone.conflicts))
+    return Output(undone, lambda _: _show_undone(undone, directories), found_code(undone.waiting, undone.conflicts))
 
 
 def _offer_last(library: Library, caller: Caller, *, yes: bool) -> int:
@@ -256,45 +256,47 @@ def _offer_last(library: Library, caller: Caller, *, yes: bool) -> int:
     Raise InvalidArgument.
     """
     undone, later, imported = set[int](), list[str](), ""
-    for made in library.store.operations(SEARCHED):
+    for operation in library.store.operations(SEARCHED):
         # Newest first: an undo comes before what it took back.
-        undone.update(made.intent.undoes)
-        if made.intent.undoes or made.id in undone:
+        undone.update(operation.intent.undoes)
+        if operation.intent.undoes or operation.id in undone:
             continue
-        author, by = operation_author(made, caller)
-        changes = library.store.backend.changes_of([made.id])
-        if author in _IMPORTERS and made.intent.via != QUICKSTART.via and is_import(made, changes):
-            imported = imported or f" The last import is operation {made.id}: `evolvable undo {made.id}` asks first."
+        author, by = operation_author(operation, caller)
+        changes = library.store.backend.changes_of([operation.id])
+        if author in _IMPORTERS and operation.intent.via != QUICKSTART.via and is_import(operation, changes):
+            imported = (
+                imported or f" The last import is operation {operation.id}: `evolvable undo {operation.id}` asks first."
+            )
         elif author is AuthorKind.YOU:
             break
         if author is not AuthorKind.YOU:
-            later.append(f"operation {made.id} by {author_words(author, by)}: {_refs_moved(changes)}")
+            later.append(f"operation {operation.id} by {author_words(author, by)}: {_describe_moves(changes)}")
     else:
         raise InvalidArgument(
             "You made no change that could be taken back.", f"`evolvable log` shows all operations.{imported}"
         )
-    what = f"{one_line(made.reason)}: {_refs_moved(changes)}"
-    remark(f"Your last change is operation {made.id}, {local_time(made.at)}: {what}")
+    what = f"{one_line(operation.reason)}: {_describe_moves(changes)}"
+    remark(f"Your last change is operation {operation.id}, {local_time(operation.at)}: {what}")
     if later:
         remark("Others changed something later, and it stays:", *(f"  {line}" for line in later[:MAX_REFS]))
     if len(later) > MAX_REFS:
         remark(f"  and {len(later) - MAX_REFS:,} more: evolvable log")
-    confirm(f"Take back operation {made.id}?", yes=yes, refused="Nothing was taken back.")
-    return made.id
+    confirm(f"Take back operation {operation.id}?", yes=yes, refused="Nothing was taken back.")
+    return operation.id
 
 
-def is_import(made: Operation, changes: Sequence[Change]) -> bool:
+def is_import(operation: Operation, changes: Sequence[Change]) -> bool:
     """Return whether an operation only brought in what a folder or an archive held."""
-    return made.reason.startswith(IMPORTED) and all(one.before is None for one in changes)
+    return operation.reason.startswith(IMPORTED) and all(change.before is None for change in changes)
 
 
-def _refs_moved(changes: Sequence[Change]) -> str:
-    return some([_moved({"ref": str(one.ref), "after": one.after}) for one in changes], MAX_REFS)
+def _describe_moves(changes: Sequence[Change]) -> str:
+    return some([_describe_move({"ref": str(change.ref), "after": change.after}) for change in changes], MAX_REFS)
 
 
 def _changes(library: Library, operation: int | None, session: str | None) -> list[Change]:
-    made = [o.id for o in library.store.operations(SEARCHED, session)] if session is not None else [operation or 0]
-    return library.store.backend.changes_of(made)
+    ids = [o.id for o in library.store.operations(SEARCHED, session)] if session is not None else [operation or 0]
+    return library.store.backend.changes_of(ids)
 
 
 def _confirm_undo(going: list[Path]) -> None:
@@ -308,7 +310,7 @@ def _confirm_undo(going: list[Path]) -> None:
     confirm("Take it back?", refused="Nothing was taken back.")
 
 
-def _show_undone(undone: Undone, there: list[Path]) -> None:
+def _show_undone(undone: Undone, directories: list[Path]) -> None:
     warn(*undone.warnings)
     if undone.waiting:
         which = f"{count(len(undone.waiting), 'proposal')} ({some(list(map(str, undone.waiting)), MAX_REFS)})"
@@ -321,7 +323,7 @@ def _show_undone(undone: Undone, there: list[Path]) -> None:
         say(f"skipped (conflict): {conflict.ref}: {conflict.reason}")
         if conflict.sides:
             say_quoted(conflict.sides.removesuffix("\n"))
-    say_gone(there)
+    say_gone(directories)
     if undone.operation is not None:
         say(f"This is operation {undone.operation}; it took back {count(len(undone.undid), 'operation')}.")
 
@@ -358,23 +360,23 @@ def update_command(
     path: str | None,
     expect: int | None,
     reason: str,
-    **given: Any,
+    **options: Any,
 ) -> Output[verbs.Updated]:
     """Change or create a resource.
 
     Every change makes a new version. `--file SKILL.md=-` reads stdin, `--editor` opens $EDITOR.
     """
     contents = _contents(files, deleted)
-    if editor and (files or edits or deleted or given["copy_of"]):
+    if editor and (files or edits or deleted or options["copy_of"]):
         raise click.UsageError("--editor goes with none of --file, --edit, --delete and --copy-of.")
     if path and not editor:
         raise click.UsageError("--path goes with --editor.")
     # Closed first on an error, so that the text of an editor is saved.
-    with state.library() as (library, caller), contextlib.ExitStack() as kept:
+    with state.library() as (library, caller), contextlib.ExitStack() as stack:
         if editor:
-            start = new_text(ref, path) if given["create"] else stored_text(library, caller, ref, path, expect)
+            start = new_text(ref, path) if options["create"] else stored_text(library, caller, ref, path, expect)
             edited = open_editor(start)
-            kept.enter_context(kept_when_refused([edited]))
+            stack.enter_context(keep_when_refused([edited]))
             contents, expect = {edited.path: edited.data}, edited.version
         updated = verbs.update_resource(
             library,
@@ -384,7 +386,7 @@ def update_command(
             files=contents,
             edits=[TextEdit(*edit) for edit in edits],
             expected_version=expect,
-            **given,
+            **options,
         )
         if updated.changed:
             warn_of_secrets(library)

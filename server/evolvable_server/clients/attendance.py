@@ -58,11 +58,15 @@ def why_unattended(environment: Mapping[str, str] = os.environ, project: Path | 
         return "this server was started from an agent's shell"
     if environment.get("CLAUDE_CODE_ENTRYPOINT") == "sdk-cli":
         return "the client runs without a person"
-    named, config, home = environment.get("CLAUDE_PROJECT_DIR"), environment.get("CLAUDE_CONFIG_DIR"), account_home()
+    project_dir, config, home = (
+        environment.get("CLAUDE_PROJECT_DIR"),
+        environment.get("CLAUDE_CONFIG_DIR"),
+        account_home(),
+    )
     # Both: a variable must not hide the hooks in the account's own folder.
     own = [home / ".claude" if home else None, Path(config) if config else None]
     try:
-        opened = [project or Path.cwd(), Path(named) if named else None]
+        opened = [project or Path.cwd(), Path(project_dir) if project_dir else None]
         found = next(answering_hooks(list(filter(None, opened)), list(filter(None, own))), None)
     except OSError as error:
         # The safe answer: what cannot be read may name such a hook.
@@ -77,21 +81,23 @@ def answering_hooks(opened: list[Path], own: list[Path]) -> Iterator[Path]:
         opened: Folders that are open in the client; those above them are searched too.
         own: The client's own folders of configuration.
     """
-    folders = dict.fromkeys([*own, *(above / ".claude" for one in opened for above in (one, *one.parents))])
+    folders = dict.fromkeys(
+        [*own, *(above / ".claude" for directory in opened for above in (directory, *directory.parents))]
+    )
     for folder in folders:
         settings = (folder / "settings.json", folder / "settings.local.json")
         headed = itertools.chain.from_iterable(folder.glob(pattern) for pattern in _HEADED)
-        yield from (path for path in settings if _answers(path))
-        yield from (path for path in headed if _answers(path))
+        yield from (path for path in settings if _has_answering_hook(path))
+        yield from (path for path in headed if _has_answering_hook(path))
     managed = itertools.chain.from_iterable(Path(folder).glob("managed-settings*/**/*.json") for folder in _MANAGED)
     single = (Path(folder) / "managed-settings.json" for folder in _MANAGED)
-    yield from (path for path in itertools.chain(managed, single) if _answers(path))
+    yield from (path for path in itertools.chain(managed, single) if _has_answering_hook(path))
     plugins = itertools.chain.from_iterable(folder.glob("plugins/**/*.json") for folder in own)
     # Packages of a plugin are no settings, and may be tens of thousands of files.
-    yield from (path for path in plugins if "node_modules" not in path.parts and _plugin_answers(path))
+    yield from (path for path in plugins if "node_modules" not in path.parts and _plugin_has_answering_hook(path))
 
 
-def _plugin_answers(path: Path) -> bool:
+def _plugin_has_answering_hook(path: Path) -> bool:
     """Return whether a file of a plugin names such a hook. Most are no settings: what cannot be read needs the word."""
     with contextlib.suppress(OSError):
         data = read_regular(path)
@@ -104,7 +110,7 @@ def _plugin_answers(path: Path) -> bool:
     return False
 
 
-def _answers(path: Path) -> bool:
+def _has_answering_hook(path: Path) -> bool:
     try:
         with open(path, "rb", opener=regular_file) as file:
             data = file.read(MAX_BYTES + 1)
@@ -118,14 +124,14 @@ def _answers(path: Path) -> bool:
         return True
     text = data.decode("utf-8-sig", "replace")
     if path.suffix == ".md":
-        return _head_answers(text)
+        return _head_has_answering_hook(text)
     try:
         return _names_event(json.loads(text))
     except (ValueError, RecursionError):
         return True
 
 
-def _head_answers(text: str) -> bool:
+def _head_has_answering_hook(text: str) -> bool:
     head = text.removeprefix("---").split("\n---")[0] if text.startswith("---") else ""
     # YAML spells the key with its letters or with escapes.
     if "hooks" not in head and "\\" not in head:

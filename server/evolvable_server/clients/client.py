@@ -85,26 +85,26 @@ class Client:
 
     def check(self, scope: str, name: str) -> list[str]:
         """Return what shows that the entry of this name works."""
-        return [one.format(name=name) for one in self.checks.get(scope, self.checks[USER])]
+        return [text.format(name=name) for text in self.checks.get(scope, self.checks[USER])]
 
-    def merged(self, there: Mapping[str, Any] | None, start: Start, ours: frozenset[str]) -> dict[str, Any]:
+    def merge_entry(self, current: Mapping[str, Any] | None, start: Start, ours: frozenset[str]) -> dict[str, Any]:
         """Return the entry that starts our server so: what a person set besides stays.
 
         ours: variables that are taken out of its environment when the start does not name them.
         """
-        entry = self._usual(usual_entry(there) if there is not None else None, start, ours)
+        entry = self._merge_usual(usual_entry(current) if current is not None else None, start, ours)
         return _listed_entry(entry) if self.listed else entry
 
-    def _usual(self, there: Mapping[str, Any] | None, start: Start, ours: frozenset[str]) -> dict[str, Any]:
-        if there is None:
+    def _merge_usual(self, current: Mapping[str, Any] | None, start: Start, ours: frozenset[str]) -> dict[str, Any]:
+        if current is None:
             begun = replace(start, env={**self.environment, **start.env})
             return {**self.first, **begun.entry(), **self.usual}
         # Keys keep their order; an environment that is there stays, even an empty one.
-        old = dict(there.get("env") or {})
+        old = dict(current.get("env") or {})
         # A variable of ours that the new start does not name belonged to the old one.
         env = {key: value for key, value in {**old, **start.env}.items() if key not in ours or key in start.env}
-        entry = {**there, **start.entry()}
-        if env or "env" in there:
+        entry = {**current, **start.entry()}
+        if env or "env" in current:
             entry["env"] = env
         # Keys that the client needs, where the person's entry has none of them.
         return {**entry, **{k: v for k, v in {**self.first, **self.usual}.items() if k not in entry}}

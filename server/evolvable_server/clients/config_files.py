@@ -33,7 +33,7 @@ def edit_toml(text: str, path: tuple[str, str], value: dict[str, Any] | None) ->
     # Before tomlkit is imported: most calls change nothing.
     if expected == before:
         return text
-    document = _parsed(text)
+    document = _parse_document(text)
     outer, name = path
     comments = text
     try:
@@ -41,7 +41,7 @@ def edit_toml(text: str, path: tuple[str, str], value: dict[str, Any] | None) ->
             # By lines first: tomlkit counts the comments behind a table as its own.
             after = comments = _without_lines(text, outer, name)
             if name in tomllib.loads(after).get(outer, {}):  # on one line, or with dots
-                document = _parsed(after)
+                document = _parse_document(after)
                 del document[outer][name]
                 after = document.as_string()
         elif name in before.get(outer, {}):
@@ -50,7 +50,7 @@ def edit_toml(text: str, path: tuple[str, str], value: dict[str, Any] | None) ->
             _update(document[outer][name], value, inline=not has_header)
             after = document.as_string()
         else:
-            after = _added(text, document, outer, name, value)
+            after = _append_table(text, document, outer, name, value)
     except (TypeError, AttributeError, KeyError) as error:  # a value where a table should be
         raise ValueError(f"{outer}.{name} is no table") from error
     after = _with_newlines_of(text, after)
@@ -59,7 +59,7 @@ def edit_toml(text: str, path: tuple[str, str], value: dict[str, Any] | None) ->
     return after
 
 
-def _parsed(text: str) -> Any:
+def _parse_document(text: str) -> Any:
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
@@ -82,7 +82,7 @@ def _with(before: dict[str, Any], path: tuple[str, str], value: dict[str, Any] |
     return {**before, outer: {**tables, name: value}}
 
 
-def _added(text: str, document: Any, outer: str, name: str, value: dict[str, Any]) -> str:
+def _append_table(text: str, document: Any, outer: str, name: str, value: dict[str, Any]) -> str:
     """Return the text with a new table at its end; inside, when the tables are written on one line."""
     import tomlkit
     from tomlkit.items import InlineTable
@@ -203,7 +203,7 @@ def read_configuration(path: Path) -> Configuration:
 
     Raise ConfigurationBroken, ConfigurationNotWritten when it cannot be read.
     """
-    data = _data(path)
+    data = _read_data(path)
     if data is None:
         return Configuration(path, None, "", {}, None)
     try:
@@ -218,7 +218,7 @@ def read_configuration(path: Path) -> Configuration:
     return Configuration(path, data, text, values, loose)
 
 
-def parsed_configuration(path: Path, text: str) -> Configuration:
+def parse_configuration(path: Path, text: str) -> Configuration:
     """Return what a file would hold with this text. Raise ConfigurationBroken."""
     if not text.strip("\ufeff \t\r\n"):
         return Configuration(path, None, text, {}, None)
@@ -228,10 +228,10 @@ def parsed_configuration(path: Path, text: str) -> Configuration:
 
 def read_raw_configuration(path: Path) -> Configuration:
     """Return the bytes of a file; its text and values are empty. Raise ConfigurationNotWritten."""
-    return Configuration(path, _data(path), "", {}, None)
+    return Configuration(path, _read_data(path), "", {}, None)
 
 
-def _data(path: Path) -> bytes | None:
+def _read_data(path: Path) -> bytes | None:
     """Return the content of a file, None when it is absent. Raise ConfigurationNotWritten."""
     try:
         return read_regular(path, MAX_BYTES)
@@ -249,13 +249,13 @@ def _toml(path: Path, text: str) -> tuple[dict[str, object], None]:
     except tomllib.TOMLDecodeError as error:
         what, _, place = str(error).partition(" (at ")
         # tomllib puts the place at the end of its message.
-        told = re.fullmatch(r"line (\d+), column (\d+)\)", place)
-        line, column = (int(told[1]), int(told[2])) if told else line_and_column(text, len(text))
+        found = re.fullmatch(r"line (\d+), column (\d+)\)", place)
+        line, column = (int(found[1]), int(found[2])) if found else line_and_column(text, len(text))
         raise ConfigurationBroken(path, what.lower(), line, column) from None
 
 
 def _json(path: Path, text: str) -> tuple[dict[str, object], tuple[str, int, int] | None]:
-    with reporting_edits(path, text):
+    with report_edit_errors(path, text):
         document = parse_jsonc(text)
     if not isinstance(document.root.value, dict):
         raise ConfigurationBroken(path, "it should be an object in braces", *line_and_column(text, document.root.start))
@@ -268,7 +268,7 @@ def edit_configuration(found: Configuration, path: tuple[str, ...], value: dict[
 
     Raise ConfigurationBroken when there is no way to do that without touching anything else.
     """
-    with reporting_edits(found.path, found.text):
+    with report_edit_errors(found.path, found.text):
         if found.path.suffix == ".toml":
             outer, name = path
             return edit_toml(found.text, (outer, name), value)
@@ -277,7 +277,7 @@ def edit_configuration(found: Configuration, path: tuple[str, ...], value: dict[
 
 
 @contextlib.contextmanager
-def reporting_edits(path: Path, text: str) -> Iterator[None]:
+def report_edit_errors(path: Path, text: str) -> Iterator[None]:
     """Raise ConfigurationBroken for what parsing and editing a text in the body raises, with its line where known."""
     try:
         yield
@@ -355,7 +355,7 @@ def _replace(found: Configuration, target: Path, data: bytes, mode: int | None) 
     try:
         _write_new(beside, data, mode)
         # As late as possible: what another program wrote meanwhile must not be lost.
-        if _data(target) != found.data:
+        if _read_data(target) != found.data:
             raise Conflict(f"{found.path} was written by another program just now.", "Nothing changed; try again.")
         os.replace(beside, target)
     except BaseException:

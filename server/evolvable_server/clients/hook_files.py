@@ -80,11 +80,11 @@ class HookCommand:
 
     def powershell(self, *more: str) -> str:
         """Return the command for PowerShell."""
-        sets = [f"$env:{key} = {_quoted(value)}; " for key, value in self.env.items()]
-        return "".join([*sets, "& ", " ".join(map(_quoted, (*self.words, *more)))])
+        sets = [f"$env:{key} = {_quote(value)}; " for key, value in self.env.items()]
+        return "".join([*sets, "& ", " ".join(map(_quote, (*self.words, *more)))])
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     # Between single quotes PowerShell expands nothing; a quote inside is doubled.
     return "'" + text.replace("'", "''") + "'"
 
@@ -185,14 +185,14 @@ def _own_file(form: HookForm, command: HookCommand, client: str) -> str:
 
 def _with_items(found: config_files.Configuration, form: HookForm, command: HookCommand, client: str) -> str:
     """Return the text of settings with one item of ours in the list of each event; older ones of ours are replaced."""
-    wanted = {event: _item(form, command.shell(event, client)) for event in form.events}
+    items = {event: _item(form, command.shell(event, client)) for event in form.events}
     hooks = found.values.get("hooks")
-    there = hooks if isinstance(hooks, dict) else {}
-    if all(isinstance(there.get(event), list) and item in there[event] for event, item in wanted.items()):
+    lists = hooks if isinstance(hooks, dict) else {}
+    if all(isinstance(lists.get(event), list) and item in lists[event] for event, item in items.items()):
         return found.text
     text = _without_items(found, form) if found.text.strip("\ufeff \t\r\n") else EMPTY
-    with config_files.reporting_edits(found.path, found.text):
-        for event, item in wanted.items():
+    with config_files.report_edit_errors(found.path, found.text):
+        for event, item in items.items():
             text = add_json_item(text, ("hooks", event), item)
     return text
 
@@ -205,7 +205,7 @@ def _without_items(found: config_files.Configuration, form: HookForm) -> str:
     text = found.text
     if not text.strip("\ufeff \t\r\n"):
         return text
-    with config_files.reporting_edits(found.path, found.text):
+    with config_files.report_edit_errors(found.path, found.text):
         for event in form.events:
             text = remove_json_items(text, ("hooks", event), _is_our_item)
     return text

@@ -26,7 +26,7 @@ _DECODER = json.JSONDecoder()
 # White space as JSON defines it; `str.isspace` knows more.
 _SPACE = re.compile(r"[ \t\r\n]*")
 
-_SAID = {
+_MESSAGES = {
     "Expecting value": "a value is missing, or it is none",
     "Expecting ',' delimiter": "a comma is missing before this",
     "Expecting ':' delimiter": "a colon is missing before this",
@@ -144,8 +144,8 @@ class _Source:
             elif word in ("NaN", "Infinity", "-Infinity"):
                 raise JsonError(f"{word} is no value", at)
             before, last = last, word
-        self.plain = _blanked(text, blanks)
-        self.strict = _blanked(self.plain, commas)
+        self.plain = _blank_out(text, blanks)
+        self.strict = _blank_out(self.plain, commas)
 
     def _loosen(self, what: str, at: int) -> None:
         self.loose = self.loose or (what, at)
@@ -159,10 +159,12 @@ class _Source:
             if (rest := _after_space(self.strict, end)) < len(self.strict):
                 raise json.JSONDecodeError("Extra data", self.strict, rest)
         except json.JSONDecodeError as error:
-            said = next((said for begin, said in _SAID.items() if error.msg.startswith(begin)), error.msg.lower())
+            message = next(
+                (message for begin, message in _MESSAGES.items() if error.msg.startswith(begin)), error.msg.lower()
+            )
             # An error at the very end means that the text breaks off.
             ended = _after_space(self.strict, error.pos) == len(self.strict)
-            raise JsonError("the file ends too early" if ended else said, error.pos) from None
+            raise JsonError("the file ends too early" if ended else message, error.pos) from None
         except ValueError as error:  # a number with thousands of digits
             raise JsonError(str(error), start) from None
         return JsonNode(value, start, end, self)
@@ -192,7 +194,7 @@ class _Source:
             at = _after_space(self.strict, after if comma is None else after + 1)
 
 
-def _blanked(text: str, spans: list[tuple[int, int]]) -> str:
+def _blank_out(text: str, spans: list[tuple[int, int]]) -> str:
     parts, at = [], 0
     for start, end in spans:
         parts += [text[at:start], " " * (end - start)]
@@ -220,16 +222,16 @@ def edit_json(text: str, path: tuple[str, ...], value: Any) -> str:
     steps = _steps(root, path, value)
     if not steps:
         return text
-    expected = _with(root.value, path, value)
+    expected = _merge_at(root.value, path, value)
     for where, what in steps:
-        text = _one(text, where, what)
+        text = _apply_step(text, where, what)
     # As text: that compares the order of keys too, and 1 with 1.0.
     if json.dumps(parse_jsonc(text).root.value) != json.dumps(expected):
         raise ValueError("the edited text does not hold what it should")
     return text
 
 
-def _with(value: Any, path: tuple[str, ...], new: Any) -> Any:
+def _merge_at(value: Any, path: tuple[str, ...], new: Any) -> Any:
     """Return the value with `new` at the path, merged key by key; keys keep their order."""
     if not path:
         return new
@@ -241,9 +243,9 @@ def _with(value: Any, path: tuple[str, ...], new: Any) -> Any:
     below = value.get(key, {} if rest else None)
     if not rest and isinstance(below, dict) and isinstance(new, dict):
         # Keys that are there keep their order; new ones come behind them.
-        kept = {k: _with(below, (k,), new[k])[k] for k in below if k in new}
-        return {**value, key: {**kept, **{k: v for k, v in new.items() if k not in below}}}
-    return {**value, key: _with(below, rest, new)}
+        merged = {k: _merge_at(below, (k,), new[k])[k] for k in below if k in new}
+        return {**value, key: {**merged, **{k: v for k, v in new.items() if k not in below}}}
+    return {**value, key: _merge_at(below, rest, new)}
 
 
 JsonStep = tuple[tuple[str, ...], Any]
@@ -280,7 +282,7 @@ def _differences(node: JsonNode, path: tuple[str, ...], value: Any) -> list[Json
     return steps
 
 
-def _one(text: str, path: tuple[str, ...], value: Any) -> str:
+def _apply_step(text: str, path: tuple[str, ...], value: Any) -> str:
     document = parse_jsonc(text)
     node = document.root
     for key in path[:-1]:
@@ -290,10 +292,10 @@ def _one(text: str, path: tuple[str, ...], value: Any) -> str:
         node = member.value
     member = node.member(path[-1])
     if value is None:
-        return _without(text, node, member) if member else text
+        return _remove_part(text, node, member) if member else text
     if member is not None:
-        return text[: member.value.start] + _written(text, document, node, value) + text[member.end :]
-    return _added(text, document, node, path[-1], value)
+        return text[: member.value.start] + _format_value(text, document, node, value) + text[member.end :]
+    return _add_part(text, document, node, path[-1], value)
 
 
 def add_json_item(text: str, path: tuple[str, ...], value: Any) -> str:
@@ -307,7 +309,7 @@ def add_json_item(text: str, path: tuple[str, ...], value: Any) -> str:
         return edit_json(text, path, [value])
     if not isinstance(node.value, list):
         raise ValueError(f"{json.dumps(path[-1])} is no list")
-    return _checked(_added(text, document, node, None, value), path, [*node.value, value])
+    return _check_list(_add_part(text, document, node, None, value), path, [*node.value, value])
 
 
 def remove_json_items(text: str, path: tuple[str, ...], is_out: Callable[[Any], bool]) -> str:
@@ -330,8 +332,8 @@ def remove_json_items(text: str, path: tuple[str, ...], is_out: Callable[[Any], 
         # Parsed again, because all places behind the last change have moved.
         node = _node_at(parse_jsonc(text).root, path)
         assert node is not None
-        text = _without(text, node, node.parts[number])
-    return _checked(text, path, [item for number, item in enumerate(items) if number not in out])
+        text = _remove_part(text, node, node.parts[number])
+    return _check_list(text, path, [item for number, item in enumerate(items) if number not in out])
 
 
 def _node_at(root: JsonNode, path: tuple[str, ...]) -> JsonNode | None:
@@ -344,19 +346,19 @@ def _node_at(root: JsonNode, path: tuple[str, ...]) -> JsonNode | None:
     return node
 
 
-def _checked(text: str, path: tuple[str, ...], expected: list[Any]) -> str:
+def _check_list(text: str, path: tuple[str, ...], expected: list[Any]) -> str:
     found = _node_at(parse_jsonc(text).root, path)
     if found is None or json.dumps(found.value) != json.dumps(expected):
         raise ValueError("the edited text does not hold what it should")
     return text
 
 
-def _added(text: str, document: JsoncDocument, node: JsonNode, key: str | None, value: Any) -> str:
+def _add_part(text: str, document: JsoncDocument, node: JsonNode, key: str | None, value: Any) -> str:
     """Return the text with a member of an object, or an item of a list, whose key is None."""
-    written = _written(text, document, node, value)
+    written = _format_value(text, document, node, value)
     line = written if key is None else f"{json.dumps(key, ensure_ascii=False)}: {written}"
     if not node.parts:
-        return _filled(text, document, node, line)
+        return _fill_empty(text, document, node, line)
     last = node.parts[-1]
     indent = _indent_of_members(text, node)
     # A file that ends its lists with a comma goes on to do so.
@@ -368,7 +370,7 @@ def _added(text: str, document: JsoncDocument, node: JsonNode, key: str | None, 
     return f"{text[:at]}{comma}{text[at:after]}{_newline(text)}{indent}{line}{again}{text[after:]}"
 
 
-def _filled(text: str, document: JsoncDocument, node: JsonNode, line: str) -> str:
+def _fill_empty(text: str, document: JsoncDocument, node: JsonNode, line: str) -> str:
     """Return the text with a first member in an empty object or list; what stands in it are comments at most."""
     inside = text[node.start + 1 : node.end - 1].rstrip()
     newline, outer = _newline(text), _indent_at(text, node.start)
@@ -378,7 +380,7 @@ def _filled(text: str, document: JsoncDocument, node: JsonNode, line: str) -> st
     return f"{text[: node.start + 1]}{inside}{newline}{inner}{line}{newline}{outer}{text[node.end - 1 :]}"
 
 
-def _without(text: str, node: JsonNode, member: JsonMember) -> str:
+def _remove_part(text: str, node: JsonNode, member: JsonMember) -> str:
     """Return the text without a member; comments around it stay."""
     members = node.parts
     at = members.index(member)
@@ -408,7 +410,7 @@ def _without(text: str, node: JsonNode, member: JsonMember) -> str:
     return rest
 
 
-def _written(text: str, document: JsoncDocument, node: JsonNode, value: Any) -> str:
+def _format_value(text: str, document: JsoncDocument, node: JsonNode, value: Any) -> str:
     """Return a value as JSON in the layout of the file, as it stands in a member of `node`."""
     members = _indent_of_members(text, node)
     # In the style of the file: on one line, or indented as its neighbours.

@@ -56,10 +56,10 @@ def split_at_block(data: bytes) -> BlockParts:
         raise BrokenBlock("it is UTF-16, and not UTF-8", 1)
     at, begun, ended = 0, list[tuple[int, int]](), list[tuple[int, int]]()
     for number, line in enumerate(data.splitlines(keepends=True), 1):
-        said = line.removeprefix(_BOM) if number == 1 else line
-        if said.startswith(BEGIN):
-            begun.append((at + len(line) - len(said), number))
-        elif said.strip() == END:
+        text = line.removeprefix(_BOM) if number == 1 else line
+        if text.startswith(BEGIN):
+            begun.append((at + len(line) - len(text), number))
+        elif text.strip() == END:
             ended.append((at + len(line), number))
         at += len(line)
     if not begun and not ended:
@@ -90,9 +90,9 @@ def without_block(data: bytes) -> bytes:
 
 def format_block(text: str, end: bytes) -> bytes:
     """Return the block that says `text`, its lines ended so."""
-    said = text.replace("\r\n", "\n").replace("\r", "\n").strip("\n")
+    body = text.replace("\r\n", "\n").replace("\r", "\n").strip("\n")
     # A memory must not be able to end its block.
-    lines = said.replace("<!-- evolvable memory", "<!- evolvable memory").encode("utf-8", "replace").split(b"\n")
+    lines = body.replace("<!-- evolvable memory", "<!- evolvable memory").encode("utf-8", "replace").split(b"\n")
     return end.join([BEGIN + b"; written by Evolvable, what is changed in here is lost -->", *lines, END, b""])
 
 
@@ -149,9 +149,11 @@ def installed_clients(machine: Machine) -> list[str]:
 
 def read_enabled_copies(home: Path) -> dict[str, tuple[Path, bool]]:
     """Return where memories are checked out for which clients, and whether the file was made for it."""
-    kept = read_record(home)
+    record = read_record(home)
     try:
-        return {client: (Path(one["path"]), bool(one["made"])) for client, one in kept.items() if client in TITLES}
+        return {
+            client: (Path(entry["path"]), bool(entry["made"])) for client, entry in record.items() if client in TITLES
+        }
     except (KeyError, TypeError):
         return {}
 
@@ -181,14 +183,14 @@ def _enable(home: Path, machine: Machine, clients: Sequence[str], text: str) -> 
         path = memory_file_paths(machine)[client]
         on = read_enabled_copies(home)
         # A file that was there before the block does not go with it.
-        made = on[client][1] if client in on and on[client][0] == path else not path.exists()
+        was_created = on[client][1] if client in on and on[client][0] == path else not path.exists()
         # Noted first, so that whatever happens `off` finds it.
-        _keep(home, {**on, client: (path, made)})
+        _write_enabled(home, {**on, client: (path, was_created)})
         try:
             copy, backup = write_block(path, text, backup=True)
         except EvolvableError:
             # Nothing was written, so there is nothing to find.
-            _keep(home, on)
+            _write_enabled(home, on)
             raise
         done.append(_copy(client, path, "current", written=copy, backup=backup))
     return done
@@ -204,9 +206,9 @@ def disable_copies(home: Path, clients: Iterable[str]) -> list[MemoryCopy]:
             on = read_enabled_copies(home)
             if client not in on:
                 continue
-            path, made = on.pop(client)
-            gone, backup = remove_block(path, made)
-            _keep(home, on)
+            path, was_created = on.pop(client)
+            gone, backup = remove_block(path, was_created)
+            _write_enabled(home, on)
         done.append(_copy(client, path, "off", written=gone, backup=backup))
     return done
 
@@ -258,7 +260,7 @@ def write_block(path: Path, text: str, *, backup: bool, private: bool = True) ->
     """
     for last in (False, True):
         found = config_files.read_raw_configuration(path)
-        data = _checked(path, lambda data: with_block(data, text), found.data or b"")
+        data = _change_block(path, lambda data: with_block(data, text), found.data or b"")
         if data == found.data:
             return False, None
         try:
@@ -271,18 +273,18 @@ def write_block(path: Path, text: str, *, backup: bool, private: bool = True) ->
     raise AssertionError("not reached")
 
 
-def remove_block(path: Path, made: bool, *, backup: bool = True) -> tuple[bool, Path | None]:
+def remove_block(path: Path, was_created: bool, *, backup: bool = True) -> tuple[bool, Path | None]:
     """Take the block out of a file; return whether it was changed, and its backup. Raise as `write_block`.
 
-    made: the file was made for the block, and goes with it when nothing else is in it.
+    was_created: the file was made for the block, and goes with it when nothing else is in it.
     """
     found = config_files.read_raw_configuration(path)
     if found.data is None:
         return False, None
-    data = _checked(path, without_block, found.data)
+    data = _change_block(path, without_block, found.data)
     if data == found.data:
         return False, None
-    if made and not data.strip():
+    if was_created and not data.strip():
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
         return True, None
@@ -290,7 +292,7 @@ def remove_block(path: Path, made: bool, *, backup: bool = True) -> tuple[bool, 
     return True, config_files.write_configuration(found, data, private=True, stamp=stamp, backup=backup)
 
 
-def _checked(path: Path, change: Callable[[bytes], bytes], data: bytes) -> bytes:
+def _change_block(path: Path, change: Callable[[bytes], bytes], data: bytes) -> bytes:
     try:
         return change(data)
     except BrokenBlock as error:
@@ -300,8 +302,8 @@ def _checked(path: Path, change: Callable[[bytes], bytes], data: bytes) -> bytes
 def _copy(
     client: str, path: Path, state: str, why: str = "", *, written: bool = False, backup: Path | None = None
 ) -> MemoryCopy:
-    kept = str(backup) if backup else None
-    return MemoryCopy(client, TITLES[client], str(path), state, why, written, kept, unread_warning(client, path))
+    backup_path = str(backup) if backup else None
+    return MemoryCopy(client, TITLES[client], str(path), state, why, written, backup_path, unread_warning(client, path))
 
 
 def unread_warning(client: str, path: Path) -> str:
@@ -312,25 +314,27 @@ def unread_warning(client: str, path: Path) -> str:
     return ""
 
 
-def _keep(home: Path, on: Mapping[str, tuple[Path, bool]]) -> None:
+def _write_enabled(home: Path, on: Mapping[str, tuple[Path, bool]]) -> None:
     # The same record holds the files of projects.
-    others = {name: one for name, one in read_record(home).items() if name not in TITLES}
-    write_record(home, others | {client: {"path": str(path), "made": made} for client, (path, made) in on.items()})
+    others = {name: entry for name, entry in read_record(home).items() if name not in TITLES}
+    write_record(
+        home, others | {client: {"path": str(path), "made": was_created} for client, (path, was_created) in on.items()}
+    )
 
 
 def read_record(home: Path) -> dict[str, Any]:
     """Return what the file in the library's folder says of the copies that are switched on; nothing if unreadable."""
     try:
-        kept = json.loads(read_regular(home / MEMORY_COPIES))
+        record = json.loads(read_regular(home / MEMORY_COPIES))
     except (OSError, ValueError, RecursionError):
         return {}
-    return kept if isinstance(kept, dict) else {}
+    return record if isinstance(record, dict) else {}
 
 
-def write_record(home: Path, kept: Mapping[str, Any]) -> None:
+def write_record(home: Path, record: Mapping[str, Any]) -> None:
     """Write that file; with nothing switched on there is none."""
-    if kept:
-        write_private(home / MEMORY_COPIES, json.dumps(kept, indent=2) + "\n")
+    if record:
+        write_private(home / MEMORY_COPIES, json.dumps(record, indent=2) + "\n")
     else:
         (home / MEMORY_COPIES).unlink(missing_ok=True)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from evolvable_server.clients import config_files
 from evolvable_server.clients.config_files import Configuration
 from evolvable_server.clients.json_edit import EMPTY, add_json_item, remove_json_items
-from evolvable_server.clients.skill_list import ListChange, alone, choice_of, difference, write_choice
+from evolvable_server.clients.skill_list import ListChange, choice_of, difference, lock_lists, write_choice
 from evolvable_server.config import Machine
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_store.resource import USER_SCOPE, Kind
@@ -119,35 +119,35 @@ def cut_lists(library: Library, machine: Machine) -> list[CutList]:
         # Without a folder for its settings the client is not installed.
         skills = _skills_of(library, client, machine) if settings.parent.is_dir() else []
         if skills:
-            off = _off_in(settings)
-            shown = [skill for skill in skills if skill.name not in off]
-            size, room, cut, how = client.measure(shown)
+            off = _disabled_in(settings)
+            visible = [skill for skill in skills if skill.name not in off]
+            size, room, cut, how = client.measure(visible)
             hidden = [skill for skill in skills if skill.name in off]
-            found.append(CutList(client.title, len(shown), size, room, cut, how, hidden))
+            found.append(CutList(client.title, len(visible), size, room, cut, how, hidden))
     return found
 
 
-def _off_in(settings: Path) -> set[str]:
+def _disabled_in(settings: Path) -> set[str]:
     """Return the names of the skills that settings switch off; what cannot be read switches off none."""
     with suppress(EvolvableError):
-        return _switched_off(config_files.read_configuration(settings))
+        return _disabled_skills(config_files.read_configuration(settings))
     return set()
 
 
 def _skills_of(library: Library, client: OtherClient, machine: Machine) -> list[ListedSkill]:
     places = {path.resolve() for path in client.folders(machine)}
-    watched: Iterable[WatchedFolder] = (one for one in library.folders() if one.kind is Kind.SKILL)
-    own = [one for one in watched if one.path in places and one.scope == USER_SCOPE]
+    watched: Iterable[WatchedFolder] = (candidate for candidate in library.folders() if candidate.kind is Kind.SKILL)
+    own = [candidate for candidate in watched if candidate.path in places and candidate.scope == USER_SCOPE]
     return list({skill.name: skill for folder in own for skill in read_skills(library, folder)}.values())
 
 
-def _switched_off(found: Configuration) -> set[str]:
+def _disabled_skills(found: Configuration) -> set[str]:
     """Return the names of the skills that settings switch off."""
     if found.path.suffix == ".toml":
         skills = found.values.get("skills")
         entries = skills.get("config") if isinstance(skills, dict) else None
-        tables = [one for one in entries or () if isinstance(one, dict)]
-        return {str(one.get("name")) for one in tables if one.get("enabled") is False}
+        tables = [table for table in entries or () if isinstance(table, dict)]
+        return {str(table.get("name")) for table in tables if table.get("enabled") is False}
     names = found.values.get("disabledSkills")
     return {str(name) for name in names} if isinstance(names, list) else set()
 
@@ -161,7 +161,7 @@ def choose_for_client(
     collection, InvalidArgument where no folder of the client is watched, and what reading and writing settings raise.
     """
     check_may_decide(caller, "decide what a client lists")
-    with alone(library):
+    with lock_lists(library):
         return _choose(library, caller, machine, CLIENTS[client], name, dry_run=dry_run)
 
 
@@ -176,15 +176,15 @@ def _choose(
     before = choice_of(library, settings)
     found = config_files.read_configuration(settings)
     # Our earlier entries first: what is left is the person's own.
-    text = _without(found.text, found.path, before.written if before else {})
-    own = _switched_off(config_files.parsed_configuration(found.path, text))
-    plan = sorted({one.name for one in skills if one.id not in chosen} - own) if name else []
-    text = _with(text, found.path, plan)
-    config_files.parsed_configuration(found.path, text)  # such as tables beside an inline one: refused
-    hidden = sorted({one.name for one in skills} & {*own, *plan})
-    listed = sorted({one.name for one in skills} - set(hidden))
+    text = _remove_written(found.text, found.path, before.written if before else {})
+    own = _disabled_skills(config_files.parse_configuration(found.path, text))
+    plan = sorted({skill.name for skill in skills if skill.id not in chosen} - own) if name else []
+    text = _disable_skills(text, found.path, plan)
+    config_files.parse_configuration(found.path, text)  # such as tables beside an inline one: refused
+    hidden = sorted({skill.name for skill in skills} & {*own, *plan})
+    listed_names = sorted({skill.name for skill in skills} - set(hidden))
     diff = difference(settings, found.text, text)
-    change = ListChange(str(settings), name, listed, hidden, sorted(own & {one.name for one in skills}), diff)
+    change = ListChange(str(settings), name, listed_names, hidden, sorted(own & {skill.name for skill in skills}), diff)
     if dry_run:
         return change
     choice = ListingChoice(settings, name, dict.fromkeys(plan, (_OFF,)), library.store.now())
@@ -196,7 +196,7 @@ def _choose(
 def take_out_of_client(choice: ListingChoice) -> None:
     """Take what was written for a collection out of the settings of Codex or Copilot CLI. Raise as `take_out`."""
     found = config_files.read_configuration(choice.settings)
-    text = _without(found.text, found.path, choice.written)
+    text = _remove_written(found.text, found.path, choice.written)
     if text != found.text:
         config_files.write_configuration(found, text, private=False, stamp=time.strftime("%Y%m%dT%H%M%S"))
 
@@ -206,17 +206,17 @@ def is_of_other_client(choice: ListingChoice) -> bool:
     return any(_OFF in values for values in choice.written.values())
 
 
-def _with(text: str, path: Path, names: Sequence[str]) -> str:
+def _disable_skills(text: str, path: Path, names: Sequence[str]) -> str:
     """Return the settings with these skills switched off."""
     if path.suffix == ".toml":
         return "".join([text, *map(_table, names)])
-    with config_files.reporting_edits(path, text):
+    with config_files.report_edit_errors(path, text):
         for name in names:
             text = add_json_item(text if text.strip() else EMPTY, ("disabledSkills",), name)
     return text
 
 
-def _without(text: str, path: Path, written: Mapping[str, Sequence[str]]) -> str:
+def _remove_written(text: str, path: Path, written: Mapping[str, Sequence[str]]) -> str:
     """Return the settings without what was written; what a person changed of it since stays."""
     if path.suffix == ".toml":
         for name in written:
@@ -225,7 +225,7 @@ def _without(text: str, path: Path, written: Mapping[str, Sequence[str]]) -> str
         return text
     if not text.strip():
         return text
-    with config_files.reporting_edits(path, text):
+    with config_files.report_edit_errors(path, text):
         return remove_json_items(text, ("disabledSkills",), lambda name: name in written)
 
 

@@ -57,8 +57,8 @@ def _entry(form: str, name: str, start: Start) -> str:
     entry: dict[str, Any] = start.entry()
     # OpenCode's form: the command is a list.
     if form == "mcp":
-        given = {"environment": dict(start.env)} if start.env else {}
-        entry = {"type": "local", "command": [start.command, *start.args], **given, "enabled": True}
+        environment = {"environment": dict(start.env)} if start.env else {}
+        entry = {"type": "local", "command": [start.command, *start.args], **environment, "enabled": True}
     return json.dumps({form: {name: entry}}, indent=2, ensure_ascii=False)
 
 

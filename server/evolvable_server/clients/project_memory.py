@@ -50,7 +50,7 @@ class ProjectMemoryFile:
     path: Path
     folder: Path
     clients: tuple[str, ...]
-    made: bool
+    was_created: bool
     git: GitTracking
 
 
@@ -98,15 +98,15 @@ def _file_name(folder: Path, client: str) -> str:
 def project_memory_files(home: Path) -> list[ProjectMemoryFile]:
     """Return the files of projects for which memory is switched on."""
     rows, found = read_record(home).get(_KEY), list[ProjectMemoryFile]()
-    for path, one in rows.items() if isinstance(rows, dict) else ():
+    for path, row in rows.items() if isinstance(rows, dict) else ():
         try:
             # Clients that this version does not know are left out.
-            clients = tuple(name for name in one["clients"] if name in TITLES)
-            folder, made, git = Path(one["folder"]), bool(one["made"]), GitTracking(one["git"])
+            clients = tuple(name for name in row["clients"] if name in TITLES)
+            folder, was_created, git = Path(row["folder"]), bool(row["made"]), GitTracking(row["git"])
         except (KeyError, TypeError, ValueError):
             continue
         if clients:
-            found.append(ProjectMemoryFile(Path(path), folder, clients, made, git))
+            found.append(ProjectMemoryFile(Path(path), folder, clients, was_created, git))
     return found
 
 
@@ -125,7 +125,7 @@ def tracking_in_project(folder: Path, path: Path) -> GitTracking:
         )
     # Git may track the link, its target or both. GitTracking lists the way that more people read first.
     ways = {read_git_tracking(real), read_git_tracking(root / path.relative_to(folder))}
-    return next(one for one in GitTracking if one in ways)
+    return next(way for way in GitTracking if way in ways)
 
 
 def enable_project_file(
@@ -142,18 +142,18 @@ def enable_project_file(
 def _enable(
     home: Path, project: MemoryProject, path: Path, clients: Sequence[str], text: str, git: GitTracking
 ) -> MemoryCopy:
-    on = {one.path: one for one in project_memory_files(home)}
+    on = {file.path: file for file in project_memory_files(home)}
     before = on.get(path)
     # A link counts as there: it must not be deleted with the block.
-    made = before.made if before is not None else not os.path.lexists(path)
+    was_created = before.was_created if before is not None else not os.path.lexists(path)
     both = tuple(dict.fromkeys((*(before.clients if before is not None else ()), *clients)))
-    entry = ProjectMemoryFile(path, project.folder, both, made, git)
-    _keep(home, [*(one for one in on.values() if one.path != path), entry])  # first, so that `off` finds it
+    entry = ProjectMemoryFile(path, project.folder, both, was_created, git)
+    _write_entries(home, [*(file for file in on.values() if file.path != path), entry])  # first, so that `off` finds it
     try:
         written = _write(entry, text)
     except EvolvableError:
         # Nothing was written, so there is nothing to find.
-        _keep(home, on.values())
+        _write_entries(home, on.values())
         raise
     return _status(entry, "current", written=written)
 
@@ -183,8 +183,8 @@ def _disable(home: Path, entry: ProjectMemoryFile) -> MemoryCopy:
     if entry.folder.is_dir():
         # Raises for a link that leads out of the project.
         tracking_in_project(entry.folder, entry.path)
-        gone, _ = remove_block(entry.path, entry.made, backup=False)
-    _keep(home, [one for one in project_memory_files(home) if one.path != entry.path])
+        gone, _ = remove_block(entry.path, entry.was_created, backup=False)
+    _write_entries(home, [file for file in project_memory_files(home) if file.path != entry.path])
     return _status(entry, "off", written=gone)
 
 
@@ -253,7 +253,7 @@ def _write(entry: ProjectMemoryFile, text: str) -> bool:
     """Have the file say `text`; without a text it has no block."""
     _check_consent(entry)
     if not text:
-        return remove_block(entry.path, entry.made, backup=False)[0]
+        return remove_block(entry.path, entry.was_created, backup=False)[0]
     return write_block(entry.path, text, backup=False, private=False)[0]
 
 
@@ -275,10 +275,15 @@ def _status(entry: ProjectMemoryFile, state: str, why: str = "", *, written: boo
     )
 
 
-def _keep(home: Path, entries: Iterable[ProjectMemoryFile]) -> None:
-    kept = {name: one for name, one in read_record(home).items() if name != _KEY}
+def _write_entries(home: Path, entries: Iterable[ProjectMemoryFile]) -> None:
+    others = {name: value for name, value in read_record(home).items() if name != _KEY}
     rows = {
-        str(one.path): {"folder": str(one.folder), "clients": list(one.clients), "made": one.made, "git": one.git}
-        for one in entries
+        str(entry.path): {
+            "folder": str(entry.folder),
+            "clients": list(entry.clients),
+            "made": entry.was_created,
+            "git": entry.git,
+        }
+        for entry in entries
     }
-    write_record(home, kept | ({_KEY: rows} if rows else {}))
+    write_record(home, others | ({_KEY: rows} if rows else {}))

@@ -93,11 +93,11 @@ def server_start(home: Path, env: dict[str, str] | None = None) -> Start:
     place = {} if home == read_config({}).home else {HOME: str(home)}
     second = {CONFIG: path} if (path := second_config()) else {}
     # What the person names counts before ours.
-    given = {**place, **second, **(env or {})}
+    variables = {**place, **second, **(env or {})}
     if script.is_file():
-        return Start(str(script.absolute()), ("serve",), given)
+        return Start(str(script.absolute()), ("serve",), variables)
     # -P: started in a project's folder, Python must not import that project's modules instead of ours.
-    return Start(str(Path(sys.executable).absolute()), ("-P", "-m", "evolvable_server", "serve"), given)
+    return Start(str(Path(sys.executable).absolute()), ("-P", "-m", "evolvable_server", "serve"), variables)
 
 
 NAME = "evolvable"
@@ -171,8 +171,8 @@ def read_entry(place: ConfigurationEntry, found: Configuration) -> Mapping[str, 
 
 def entry_home(place: ConfigurationEntry) -> str:
     """Return the library that the entry of our server opens, whether that is there or not."""
-    there = usual_entry(read_entry(place, config_files.read_configuration(place.path)) or {})
-    args, env = there.get("args"), there.get("env")
+    entry = usual_entry(read_entry(place, config_files.read_configuration(place.path)) or {})
+    args, env = entry.get("args"), entry.get("env")
     words = list(map(str, args)) if isinstance(args, list) else []
     if "--home" in words[:-1]:
         return library_home({HOME: words[words.index("--home") + 1]})
@@ -202,8 +202,8 @@ def connect(
     _check_text(start)
     check_lasting(start)
     found = config_files.read_configuration(place.path)
-    there = read_entry(place, found)
-    _check_ours(place, there)
+    current = read_entry(place, found)
+    _check_ours(place, current)
     if trust and not place.client.trusting:
         raise InvalidArgument(
             f"An entry of {place.client.title} cannot say that its tools run unasked.", "Allow them there."
@@ -213,14 +213,14 @@ def connect(
             f"{place.client.title} gets no hooks from `connect` for the scope {place.scope}.",
             "Leave --hooks out; Claude Code and Codex get theirs with the plugin (`evolvable setup --plugin`).",
         )
-    entry = place.client.merged(there, start, frozenset({HOME, CONFIG})) | (
+    entry = place.client.merge_entry(current, start, frozenset({HOME, CONFIG})) | (
         dict(place.client.trusting) if trust else {}
     )
-    warnings = [*strict_json_warnings(place.client, found), *_switched_off(entry)]
-    if entry == there:
+    warnings = [*strict_json_warnings(place.client, found), *_disabled_warning(entry)]
+    if entry == current:
         done = _connection(place, "unchanged", entry, warnings)
     else:
-        done = _write_entry(place, found, entry, "connected" if there is None else "updated", warnings, dry_run)
+        done = _write_entry(place, found, entry, "connected" if current is None else "updated", warnings, dry_run)
     if hooks and hook_files.write_hooks(place.machine, place.client.name, start, _stamp(), dry_run=dry_run):
         return replace(done, hooks=str(hook_files.hooks_path(place.machine, place.client.name)))
     return done
@@ -229,9 +229,9 @@ def connect(
 def disconnect(place: ConfigurationEntry, *, dry_run: bool = False) -> ClientConnection:
     """Take the entry out. Raise as connect."""
     found = config_files.read_configuration(place.path)
-    there = read_entry(place, found)
-    _check_ours(place, there)
-    if there is None:
+    current = read_entry(place, found)
+    _check_ours(place, current)
+    if current is None:
         done = _connection(place, "absent", None, [])
     else:
         done = _write_entry(place, found, None, "disconnected", [], dry_run)
@@ -256,9 +256,9 @@ def _check_text(start: Start) -> None:
             ) from None
 
 
-def _check_ours(place: ConfigurationEntry, there: Mapping[str, Any] | None) -> None:
-    if there is not None and not is_ours(there):
-        what = there.get("command") or there.get("url") or "something else"
+def _check_ours(place: ConfigurationEntry, current: Mapping[str, Any] | None) -> None:
+    if current is not None and not is_ours(current):
+        what = current.get("command") or current.get("url") or "something else"
         raise NotOurs(
             f"{place.name} in {place.path} is another server: {str(what)[:200]}.",
             "It was left alone; --name gives ours another name.",
@@ -361,6 +361,6 @@ def strict_json_warnings(client: Client, found: Configuration) -> list[str]:
     ]
 
 
-def _switched_off(entry: Mapping[str, Any]) -> list[str]:
+def _disabled_warning(entry: Mapping[str, Any]) -> list[str]:
     off = entry.get("enabled") is False or entry.get("disabled") is True
     return ["The entry is switched off in the file; that was left as it is."] if off else []

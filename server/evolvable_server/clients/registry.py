@@ -52,10 +52,10 @@ def _claude_desktop_file(machine: Machine, scope: str) -> Path | None:
         return machine.user / "Library/Application Support/Claude" / FILE
     if machine.system != "win32":
         return machine.settings / "Claude" / FILE
-    return (_packaged(machine) or machine.roaming / "Claude") / FILE
+    return (_package_folder(machine) or machine.roaming / "Claude") / FILE
 
 
-def _packaged(machine: Machine) -> Path | None:
+def _package_folder(machine: Machine) -> Path | None:
     """Return the folder of an app that was installed as a package (MSIX): it does not see %APPDATA%."""
     packages = [path / "LocalCache/Roaming" for path in machine.local.glob("Packages/Claude_*")]
     found = sorted(path / "Claude" for path in packages if path.is_dir())
@@ -74,8 +74,8 @@ def _vscode_file(machine: Machine, scope: str) -> Path:
         settings = machine.user / "Library/Application Support"
     else:
         settings = machine.roaming if machine.system == "win32" else machine.settings
-    there = [settings / edition for edition in EDITIONS if (settings / edition).is_dir()]
-    return (there[0] if there else settings / EDITIONS[0]) / "User/mcp.json"
+    existing = [settings / edition for edition in EDITIONS if (settings / edition).is_dir()]
+    return (existing[0] if existing else settings / EDITIONS[0]) / "User/mcp.json"
 
 
 # Clients whose places need more than names in the table.
@@ -103,9 +103,9 @@ _FOLDERS: Mapping[str, Callable[[Machine, str], Mapping[Kind, Path]]] = {
 }
 
 
-def _place(machine: Machine, named: str) -> Path:
+def _place(machine: Machine, text: str) -> Path:
     """Return the path that a table names: a folder of the machine, and what lies below it."""
-    root, _, rest = named.partition("/")
+    root, _, rest = text.partition("/")
     folder: Path = getattr(machine, root)
     return folder / rest
 
@@ -208,12 +208,12 @@ class ClientLogFile:
         return answer
 
     def _note(self, ctx: "ServerRequestContext[Any, Any]") -> None:
-        name, version = _introduced(ctx)
+        name, version = _client_identity(ctx)
         event, now = EVENTS[ctx.method], time.monotonic()
         if event == CHANNEL and not _is_of_channel(ctx):
             return
-        known = self._last.get((name, event))
-        if not name or name.startswith(OURS) or (known is not None and now - known < AGAIN_SECONDS):
+        last_noted = self._last.get((name, event))
+        if not name or name.startswith(OURS) or (last_noted is not None and now - last_noted < AGAIN_SECONDS):
             return
         if len(self._last) >= MAX_FILES:
             # A client with a new name for every call would fill the table.
@@ -221,8 +221,8 @@ class ClientLogFile:
         # Before the file is written: a folder that cannot be written is not tried with every call.
         self._last[name, event] = now
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        heard = HeardCall(name, version, str(ctx.protocol_version)[:40], event, at)
-        threading.Thread(target=_write, args=(self._folder, heard), name="callers", daemon=True).start()
+        call = HeardCall(name, version, str(ctx.protocol_version)[:40], event, at)
+        threading.Thread(target=_write, args=(self._folder, call), name="callers", daemon=True).start()
 
 
 def _is_of_channel(ctx: "ServerRequestContext[Any, Any]") -> bool:
@@ -231,25 +231,25 @@ def _is_of_channel(ctx: "ServerRequestContext[Any, Any]") -> bool:
     return uri.startswith(_SKILL) and not uri.startswith(_OF_A_VERSION)
 
 
-def _introduced(ctx: "ServerRequestContext[Any, Any]") -> tuple[str, str]:
+def _client_identity(ctx: "ServerRequestContext[Any, Any]") -> tuple[str, str]:
     """Return the name and the version that a client gives itself, '' for none."""
     if ctx.session.client_params is not None:
         info = ctx.session.client_params.client_info
         return info.name[:100], str(info.version)[:100]
     # During the handshake the session does not know it yet.
-    said = (ctx.params or {}).get("clientInfo") or {}
-    return str(said.get("name") or "")[:100], str(said.get("version") or "")[:100]
+    client_info = (ctx.params or {}).get("clientInfo") or {}
+    return str(client_info.get("name") or "")[:100], str(client_info.get("version") or "")[:100]
 
 
-def _write(folder: Path, heard: HeardCall) -> None:
+def _write(folder: Path, call: HeardCall) -> None:
     """Write one file; a place that cannot be written is no reason to bother a client."""
     # A client's name may hold any character, a path separator too.
-    stem = re.sub(r"[^a-z0-9]+", "-", heard.client.lower()).strip("-")[:60] or "unnamed"
-    target = folder / f"client-{stem}.{heard.event}.json"
+    stem = re.sub(r"[^a-z0-9]+", "-", call.client.lower()).strip("-")[:60] or "unnamed"
+    target = folder / f"client-{stem}.{call.event}.json"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         if target.exists() or sum(1 for _ in folder.iterdir()) < MAX_FILES:
-            write_private(target, json.dumps(asdict(heard)))
+            write_private(target, json.dumps(asdict(call)))
     except OSError as error:
         _log.debug("who called was not written: %s", error)
 
@@ -262,12 +262,12 @@ def read_client_log(home: Path) -> list[HeardCall]:
             values = json.loads(read_regular(path))
             # A file of another version may have other keys; it is left out.
             found.append(HeardCall(**{key: str(value) for key, value in values.items()}))
-    return sorted(found, key=lambda one: one.at, reverse=True)
+    return sorted(found, key=lambda call: call.at, reverse=True)
 
 
 def has_hosts(home: Path) -> bool:
     """Return whether any host was ever served from the stable channel."""
-    return any(one.event == CHANNEL for one in read_client_log(home))
+    return any(call.event == CHANNEL for call in read_client_log(home))
 
 
 def add_client_log(server: "LibraryServer", home: Path) -> None:

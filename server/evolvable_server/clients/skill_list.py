@@ -57,7 +57,7 @@ class ClientList:
     @property
     def title(self) -> str:
         """Where it counts, in words: by the scope of the project's skills, or by its folder where it has none."""
-        scope = next((one.scope for one in self.folders if one.scope != USER_SCOPE), self.project)
+        scope = next((folder.scope for folder in self.folders if folder.scope != USER_SCOPE), self.project)
         return f"in the project {scope}" if self.project else "in every project"
 
 
@@ -82,23 +82,25 @@ class ListChange:
 def client_lists(folders: Sequence[WatchedFolder], machine: Machine) -> list[ClientList]:
     """Return the lists of Claude Code that watched folders are part of: that of every project first."""
     home = (machine.claude or machine.user / ".claude").absolute()
-    skills = [one for one in folders if one.kind is Kind.SKILL]
+    skills = [folder for folder in folders if folder.kind is Kind.SKILL]
     # A watched folder is noted without links; a person's ~/.claude may be one.
-    own = tuple(one for one in skills if one.path == (home / "skills").resolve() and one.scope == USER_SCOPE)
+    own = tuple(
+        folder for folder in skills if folder.path == (home / "skills").resolve() and folder.scope == USER_SCOPE
+    )
     found = [ClientList("", home / "settings.json", (), own)] if own else []
-    for one in skills:
-        if one not in own and one.path.parts[-2:] == (".claude", "skills"):
-            found.append(_of_project(one.path.parent.parent, home, own, one))
+    for folder in skills:
+        if folder not in own and folder.path.parts[-2:] == (".claude", "skills"):
+            found.append(_of_project(folder.path.parent.parent, home, own, folder))
     return found
 
 
 def project_list(folders: Sequence[WatchedFolder], machine: Machine) -> ClientList:
     """Return the list of the open project, which may have no skills of its own. Raise InvalidArgument without any."""
     lists, project = client_lists(folders, machine), machine.project.resolve()
-    for one in lists:
-        if one.project and one.settings.parent.parent == project:
-            return one
-    own = next((one.folders for one in lists if not one.project), ())
+    for client_list in lists:
+        if client_list.project and client_list.settings.parent.parent == project:
+            return client_list
+    own = next((client_list.folders for client_list in lists if not client_list.project), ())
     if not own:
         hint = "`evolvable init ~/.claude/skills` watches yours."
         raise InvalidArgument("No folder of skills that Claude Code reads is watched.", hint)
@@ -110,13 +112,13 @@ def project_list(folders: Sequence[WatchedFolder], machine: Machine) -> ClientLi
 
 def chosen_lists(library: Library, machine: Machine) -> list[tuple[ClientList, ListingChoice | None]]:
     """Return the lists of Claude Code, each with what was chosen for it; that of the open project where it has one."""
-    choices = {one.settings: one for one in library.store.backend.collections.choices()}
+    choices = {choice.settings: choice for choice in library.store.backend.collections.choices()}
     found = client_lists(library.folders(), machine)
     with suppress(InvalidArgument):
         opened = project_list(library.folders(), machine)
         if opened.settings in choices and opened not in found:
             found.append(opened)
-    return [(one, choices.get(one.settings)) for one in found]
+    return [(client_list, choices.get(client_list.settings)) for client_list in found]
 
 
 def _of_project(
@@ -170,11 +172,13 @@ def room_of_projects(library: Library, machine: Machine) -> int:
     """Return the characters that a project's own skills add to the list of every project, in the fullest project."""
     sizes = [0]
     for where in client_lists(library.folders(), machine):
-        shown = read_overrides(*where.below, where.settings)
+        overrides = read_overrides(*where.below, where.settings)
         own = [folder for folder in where.folders if where.project and folder.scope != USER_SCOPE]
         skills = [skill for folder in own for skill in read_skills(library, folder)]
         # One more for the line end between two entries.
-        sizes.append(sum(one.size + 1 for one in skills if shown.get(one.name, Shown.WHOLE) is Shown.WHOLE))
+        sizes.append(
+            sum(listed.size + 1 for listed in skills if overrides.get(listed.name, Shown.WHOLE) is Shown.WHOLE)
+        )
     return max(sizes)
 
 
@@ -216,11 +220,11 @@ def choose_collection(
     """
     check_may_decide(caller, "decide what a client lists")
     # A trial run makes no lock file.
-    with contextlib.nullcontext() if dry_run else alone(library):
+    with contextlib.nullcontext() if dry_run else lock_lists(library):
         return _choose(library, caller, where, name, dry_run=dry_run)
 
 
-def alone(library: Library) -> contextlib.AbstractContextManager[None]:
+def lock_lists(library: Library) -> contextlib.AbstractContextManager[None]:
     """Hold the lock of the choices of lists while the body runs."""
     # Of two commands at once one would forget what the other notes, and its settings would count as the person's own.
     place = library.store.home / "locks"
@@ -235,7 +239,7 @@ def _choose(library: Library, caller: Caller, where: ClientList, name: str, *, d
     own = _own(found, before)
     skills = listed_skills(library, where)
     plan = plan_overrides(skills, chosen, own, read_overrides(*where.below)) if name else {}
-    text = _edited(found, {**own, **plan})
+    text = _with_overrides(found, {**own, **plan})
     change = _change(where, name, skills, {**read_overrides(*where.below), **own, **plan}, own)
     change = replace(change, diff=difference(where.settings, found.text, text))
     if dry_run:
@@ -249,7 +253,7 @@ def _choose(library: Library, caller: Caller, where: ClientList, name: str, *, d
 
 def choice_of(library: Library, settings: Path) -> ListingChoice | None:
     """Return what was chosen for the list that a file of settings decides about, None for nothing."""
-    return next((one for one in library.store.backend.collections.choices() if one.settings == settings), None)
+    return next((choice for choice in library.store.backend.collections.choices() if choice.settings == settings), None)
 
 
 def write_choice(
@@ -268,7 +272,7 @@ def write_choice(
     backend = library.store.backend.collections
     if choice.collection:
         # Noted first, with what is there now, so that after a kill at any point the settings can be taken out again.
-        backend.choose(replace(choice, written=_both(before.written if before else {}, choice.written)))
+        backend.choose(replace(choice, written=_merge_written(before.written if before else {}, choice.written)))
     backup = None
     try:
         if text != found.text:
@@ -288,10 +292,10 @@ def write_choice(
 def _own(found: Configuration, choice: ListingChoice | None) -> dict[str, object]:
     """Return the settings of skills that a person added."""
     overrides = _overrides(found)
-    return {skill: value for skill, value in overrides.items() if choice is None or not choice.added(skill, value)}
+    return {skill: value for skill, value in overrides.items() if choice is None or not choice.is_added(skill, value)}
 
 
-def _both(before: Mapping[str, Sequence[str]], after: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+def _merge_written(before: Mapping[str, Sequence[str]], after: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
     return {skill: sorted({*before.get(skill, ()), *after.get(skill, ())}) for skill in before.keys() | after.keys()}
 
 
@@ -309,12 +313,12 @@ def take_out(choice: ListingChoice) -> None:
     Raise ConfigurationBroken, ConfigurationNotWritten, Conflict; then the settings are as they were.
     """
     found = config_files.read_configuration(choice.settings)
-    text = _edited(found, _own(found, choice))
+    text = _with_overrides(found, _own(found, choice))
     if text != found.text:
         config_files.write_configuration(found, text, private=False, stamp=time.strftime("%Y%m%dT%H%M%S"))
 
 
-def _edited(found: Configuration, overrides: Mapping[str, object]) -> str:
+def _with_overrides(found: Configuration, overrides: Mapping[str, object]) -> str:
     if not overrides and KEY not in found.values:
         return found.text
     # None takes the whole key out.
@@ -322,12 +326,18 @@ def _edited(found: Configuration, overrides: Mapping[str, object]) -> str:
 
 
 def _change(
-    where: ClientList, name: str, skills: Sequence[ListedSkill], shown: Mapping[str, object], own: Mapping[str, object]
+    where: ClientList,
+    name: str,
+    skills: Sequence[ListedSkill],
+    overrides: Mapping[str, object],
+    own: Mapping[str, object],
 ) -> ListChange:
     names = sorted({skill.name for skill in skills})
-    hidden = [one for one in names if shown.get(one) in (Shown.PERSON, Shown.NEVER)]
-    listed = [one for one in names if one not in set(hidden)]
-    return ListChange(str(where.settings), name, listed, hidden, [one for one in names if one in own], "")
+    hidden = [skill_name for skill_name in names if overrides.get(skill_name) in (Shown.PERSON, Shown.NEVER)]
+    listed_names = [skill_name for skill_name in names if skill_name not in set(hidden)]
+    return ListChange(
+        str(where.settings), name, listed_names, hidden, [skill_name for skill_name in names if skill_name in own], ""
+    )
 
 
 def difference(path: Path, before: str, after: str) -> str:
@@ -339,8 +349,14 @@ def difference(path: Path, before: str, after: str) -> str:
 def unlisted_newcomers(library: Library, where: ClientList, choice: ListingChoice) -> list[str]:
     """Return the skills that are listed beside a collection: they came, or left it, after it was chosen."""
     members = library.store.backend.collections.members().get(choice.collection, ())
-    shown = read_overrides(*where.below, where.settings)
-    own = {name for name, value in read_overrides(where.settings).items() if not choice.added(name, value)}
+    overrides = read_overrides(*where.below, where.settings)
+    own = {name for name, value in read_overrides(where.settings).items() if not choice.is_added(name, value)}
     skills = listed_skills(library, where)
-    wanted = {skill.name for skill in skills if skill.id in set(members)} | own
-    return sorted({one.name for one in skills if one.name not in wanted and shown.get(one.name) in (None, Shown.WHOLE)})
+    wanted_names = {skill.name for skill in skills if skill.id in set(members)} | own
+    return sorted(
+        {
+            candidate.name
+            for candidate in skills
+            if candidate.name not in wanted_names and overrides.get(candidate.name) in (None, Shown.WHOLE)
+        }
+    )

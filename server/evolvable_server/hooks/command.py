@@ -35,8 +35,8 @@ def main() -> None:
     except BaseException as error:
         # stderr of a hook that succeeds is shown to nobody who did not ask for it.
         homeless = isinstance(error, RuntimeError) and os.path.expanduser("~") == "~"
-        said = NO_ACCOUNT_HOME if homeless else f"{type(error).__name__}: {ascii(str(error))[:300]}"
-        os.write(2, f"evolvable-hook: {said}\n".encode())
+        message = NO_ACCOUNT_HOME if homeless else f"{type(error).__name__}: {ascii(str(error))[:300]}"
+        os.write(2, f"evolvable-hook: {message}\n".encode())
     # The interpreter's own end takes time, and could still fail.
     os._exit(0)
 

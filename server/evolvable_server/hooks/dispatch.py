@@ -50,10 +50,10 @@ _NAMES = tuple(field.name for field in fields(HookEvent))
 
 def parse_event(payload: Mapping[str, Any]) -> HookEvent:
     """Return the event in a payload, whose tool's input may stand in `tool_input` or beside the rest."""
-    given = payload.get("tool_input")
+    tool_input = payload.get("tool_input")
     # Fields of the payload count before an argument of the tool that has the same name.
-    said = {**(given if isinstance(given, Mapping) else {}), **payload}
-    texts = {name: _text(said.get(name)) for name in _NAMES}
+    values = {**(tool_input if isinstance(tool_input, Mapping) else {}), **payload}
+    texts = {name: _text(values.get(name)) for name in _NAMES}
     texts["event"] = _text(payload.get("hook_event_name"))
     return HookEvent(**texts)
 
@@ -79,7 +79,7 @@ def record_loads(library: Library, caller: Caller, event: HookEvent, offered: Of
     if event.tool_name in SUBAGENT_TOOLS:
         _record_start(library, caller, event, event.subagent_type)
         return noted
-    for binding in _opened(library, event):
+    for binding in _opened_bindings(library, event):
         if binding.version is None or caller.session is None:
             continue
         _check_writable(library)
@@ -104,7 +104,7 @@ def _check_writable(library: Library) -> None:
         raise LibraryReadOnly(f"{library.store.home} cannot be written.", "The hook's event waits until it can.")
 
 
-def _opened(library: Library, event: HookEvent) -> list[Binding]:
+def _opened_bindings(library: Library, event: HookEvent) -> list[Binding]:
     places = SkillLocator(library, event.cwd, Path.home())
     if event.tool_name in (SKILL_TOOL, "skill"):
         binding = places.by_name(event.skill)
@@ -160,7 +160,7 @@ def record_writes(library: Library, event: HookEvent, at: str | None = None) -> 
         if directories:
             _check_writable(library)
             sync = library.working_copies.sync_as(folder, directories, identity)
-            done = {taken.directory for taken in sync.taken} | {held.directory for held in sync.held}
+            done = {resource.directory for resource in sync.taken} | {waiting.directory for waiting in sync.held}
             _attribute(library, folder, directories - done, identity, at or library.store.now())
             _note_own(library, folder, directories, event.session_id)
         noted += sorted(directories)
@@ -199,16 +199,16 @@ def _note_own(library: Library, folder: WatchedFolder, directories: set[str], se
     if not session:
         return
     bindings = library.working_copies.bindings.of_directories(folder, directories).values()
-    for authors in library.store.backend.authorship.newest_authors([one.resource for one in bindings]).values():
-        library.note_made(session, authors.made.operation)
+    for authors in library.store.backend.authorship.newest_authors([binding.resource for binding in bindings]).values():
+        library.note_made(session, authors.maker.operation)
 
 
 def _is_fresh(library: Library, head: Head, at: str) -> bool:
-    made = library.store.operation(library.store.version(head).operation)
+    operation = library.store.operation(library.store.version(head).operation)
     # Only a version that names nobody: one that a person's command imported stays theirs.
-    if made.principal is not Principal.UNKNOWN or made.intent.via != "file":
+    if operation.principal is not Principal.UNKNOWN or operation.intent.via != "file":
         return False
-    age = datetime.fromisoformat(at) - datetime.fromisoformat(made.at)
+    age = datetime.fromisoformat(at) - datetime.fromisoformat(operation.at)
     return abs(age.total_seconds()) <= LATE_SECONDS
 
 
@@ -231,7 +231,7 @@ class HookDispatcher:
             return EMPTY_ANSWER
         event = parse_event(payload)
         try:
-            return self._answered(event)
+            return self._answer_event(event)
         # The library is busy or cannot be written: the event is kept and recorded later.
         except TryAgain as error:
             log.warning("A hook waits: %s", error.text)
@@ -244,17 +244,17 @@ class HookDispatcher:
             log.exception("a hook failed")
             return EMPTY_ANSWER
 
-    def _answered(self, event: HookEvent) -> str:
-        caller = self._who(event)
+    def _answer_event(self, event: HookEvent) -> str:
+        caller = self._caller_of(event)
         self._library.note_session(caller)
         if event.event == "UserPromptSubmit":
             # Qwen Code reports a prompt again with each request for it.
             if event.prompt_id and caller.session and not self._offered.begin_prompt(caller.session, event.prompt_id):
                 return EMPTY_ANSWER
-            text = suggest_skills(self._library, caller, event.prompt, self._offered, self._library.means)
+            text = suggest_skills(self._library, caller, event.prompt, self._offered, self._library.dependencies)
             news = self._news(caller, event)
-            told = f"\n{news}\nreview_inbox decides on lessons; ask the user first." if news else ""
-            whole = (text + told).strip()
+            suffix = f"\n{news}\nreview_inbox decides on lessons; ask the user first." if news else ""
+            whole = (text + suffix).strip()
             return context_answer(event.client, event.event, whole, news) if whole else EMPTY_ANSWER
         if event.event == USED_TOOL:
             record_loads(self._library, caller, event, self._offered)
@@ -278,8 +278,8 @@ class HookDispatcher:
         for waiting in waiting_events(self._config.home):
             event = parse_event({**waiting.payload, "hook_event_name": USED_TOOL})
             try:
-                who = replace(self._who(event), connection=None)  # that client may be another one
-                record_loads(self._library, who, event, self._offered)
+                caller = replace(self._caller_of(event), connection=None)  # that client may be another one
+                record_loads(self._library, caller, event, self._offered)
                 record_writes(self._library, event, waiting.at)
             # The library still refuses, and would refuse the others.
             except TryAgain as error:
@@ -290,7 +290,7 @@ class HookDispatcher:
             # After a failure too: an event that always fails must not come back without an end.
             waiting.remove()
 
-    def _who(self, event: HookEvent) -> Caller:
+    def _caller_of(self, event: HookEvent) -> Caller:
         """Return the caller in the session and in the project that the event names."""
         caller = replace(self._caller, session=event.session_id[:200] or None, project=event.cwd or None)
         if not event.cwd:
@@ -316,16 +316,18 @@ def answer_without_server(payload: Mapping[str, Any]) -> str:
     """Return what the client shall read, '' for nothing. Raise as Library.open: a library is not made here."""
     config = read_config()
     # Words alone: a person waits, and an embedder would have to be found first.
-    means = SearchDependencies()
-    listed = ListedFolders(config.home)
+    dependencies = SearchDependencies()
+    listed_folders = ListedFolders(config.home)
     try:
-        with Library.open(config.home, registered=registered_homes, means=means, trusted_folders=listed) as library:
-            who = make_caller(config, library, Identity(Principal.AGENT, "hook"))
-            one = replace(who, session=None, connection=client_connection())
+        with Library.open(
+            config.home, registered=registered_homes, dependencies=dependencies, trusted_folders=listed_folders
+        ) as library:
+            caller = make_caller(config, library, Identity(Principal.AGENT, "hook"))
+            client_caller = replace(caller, session=None, connection=client_connection())
             _start_reviews(config, payload)
             if payload.get("client") == OPENCODE and payload.get("hook_event_name") == "UserPromptSubmit":
-                name_session(config.home, one.connection, _text(payload.get("session_id")))
-            answer = HookDispatcher(config, library, one).answer(payload)
+                name_session(config.home, client_caller.connection, _text(payload.get("session_id")))
+            answer = HookDispatcher(config, library, client_caller).answer(payload)
     except TryAgain:  # it could not even be opened
         if config.hooks:
             keep_event(config.home, parse_event(payload), format_time(datetime.now(UTC)))

@@ -41,9 +41,9 @@ def usual_payload(client: object, payload: Mapping[str, object]) -> dict[str, ob
     fields = _FIELDS if client == COPILOT else {}
     # A result may have megabytes, and nothing here reads it.
     usual = {fields.get(key, key): value for key, value in payload.items() if key != "toolResult"}
-    given = usual.get("tool_input")
-    if isinstance(given, Mapping):
-        usual["tool_input"] = {names.get(key, key): value for key, value in given.items()}
+    tool_input = usual.get("tool_input")
+    if isinstance(tool_input, Mapping):
+        usual["tool_input"] = {names.get(key, key): value for key, value in tool_input.items()}
     session = usual.get("session_id")
     # The name becomes a part of a path.
     if client == OPENCODE and isinstance(session, str) and os.sep not in session:
@@ -66,5 +66,5 @@ def context_answer(client: str, event: str, text: str, message: str = "") -> str
     """Return the JSON text with which a hook puts a text before the model, and a message before the person."""
     if client == COPILOT:
         return json.dumps({"additionalContext": text})
-    shown = {"systemMessage": f"Evolvable: {message}"} if message else {}
-    return json.dumps({"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}, **shown})
+    message_fields = {"systemMessage": f"Evolvable: {message}"} if message else {}
+    return json.dumps({"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}, **message_fields})

@@ -80,10 +80,10 @@ class OfferLog:
     def search_of(self, session: str, resource: int) -> str | None:
         """Return the search after which this skill was offered to this session, None when it was not."""
         try:
-            said = json.loads(read_regular(self._place(session) / str(resource)))
+            record = json.loads(read_regular(self._place(session) / str(resource)))
         except (OSError, ValueError):
             return None
-        search = said.get("search_id") if isinstance(said, dict) else None
+        search = record.get("search_id") if isinstance(record, dict) else None
         return search if isinstance(search, str) else None
 
     def _place(self, session: str) -> Path:
@@ -133,7 +133,9 @@ MAX_TASK = 4_000
 """Characters of a prompt that are searched by; what is longer is mostly pasted."""
 
 
-def suggest_skills(library: Library, caller: Caller, prompt: str, offered: OfferLog, means: SearchDependencies) -> str:
+def suggest_skills(
+    library: Library, caller: Caller, prompt: str, offered: OfferLog, dependencies: SearchDependencies
+) -> str:
     """Return what a model shall be told of the skills that fit, in LIMIT characters at most; '' when none does.
 
     With a sure verdict that is the skill to use, else those that fit in a library of any size.
@@ -144,14 +146,14 @@ def suggest_skills(library: Library, caller: Caller, prompt: str, offered: Offer
     if caller.session is None or not task or task.startswith("/"):  # a command of the client
         return ""
     # A client shows what a hook offers beside every prompt: only what fits in a large library too.
-    alone = replace(means, thinker=None, client_thinks=False, fits=FITS)
-    found = find_skill(library, caller, task[:MAX_TASK], means=alone)
+    alone = replace(dependencies, judge_model=None, uses_client_model=False, fits=FITS)
+    found = find_skill(library, caller, task[:MAX_TASK], dependencies=alone)
     fitting = found.matches[:1] if found.verdict is Verdict.SURE else found.fitting[:MOST]
-    fresh = [match for match in fitting if _claimed(library, caller, match, found, offered)]
-    return _said(fresh, found.search_id) if fresh else ""
+    fresh = [match for match in fitting if _claim_offer(library, caller, match, found, offered)]
+    return _offer_text(fresh, found.search_id) if fresh else ""
 
 
-def _claimed(library: Library, caller: Caller, match: "Match", found: FoundSkills, offered: OfferLog) -> bool:
+def _claim_offer(library: Library, caller: Caller, match: "Match", found: FoundSkills, offered: OfferLog) -> bool:
     head = library.store.head_or_none(Ref.parse(match.ref))
     if head is None or caller.session is None or library.evidence.used_in(caller.session, [head.id]):
         return False
@@ -162,10 +164,12 @@ def _claimed(library: Library, caller: Caller, match: "Match", found: FoundSkill
     return True
 
 
-def _said(matches: "list[Match]", search_id: str) -> str:
+def _offer_text(matches: "list[Match]", search_id: str) -> str:
     before = "From the user's Evolvable library, for this task:\n"
     after = f"\nIf it fits, open it with load_skill (search_id {search_id}) before you start."
-    notices = [f"; {author_words(one.author, one.by)}" if one.author != AuthorKind.YOU else "" for one in matches]
+    notices = [
+        f"; {author_words(offer.author, offer.by)}" if offer.author != AuthorKind.YOU else "" for offer in matches
+    ]
     names = [
         f"- {match.ref} ({match.confidence:.0%} sure{notice})" for match, notice in zip(matches, notices, strict=True)
     ]

@@ -76,8 +76,8 @@ def waiting_events(home: Path) -> Iterator[WaitingEvent]:
     """Yield the events that were kept, the oldest first. What is none is removed."""
     for place in sorted((home / "hooks" / "waiting").glob("*.json")):
         try:
-            kept = json.loads(read_regular(place))
-            waiting = WaitingEvent(dict(kept["event"]), str(kept["at"]), place)
+            record = json.loads(read_regular(place))
+            waiting = WaitingEvent(dict(record["event"]), str(record["at"]), place)
         except OSError:
             continue  # it may be readable later
         except (ValueError, KeyError, TypeError, RecursionError):

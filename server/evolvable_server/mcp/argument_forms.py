@@ -16,27 +16,27 @@ from evolvable_store.errors import InvalidArgument
 
 def closed_object(*needed: str, **fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema of an object with these fields, of which those that are needed come first; they are texts."""
-    named = {name: {"type": "string"} for name in needed} | {name: dict(part) for name, part in fields.items()}
-    return {"type": "object", "properties": named, "required": list(named), "additionalProperties": False}
+    properties = {name: {"type": "string"} for name in needed} | {name: dict(part) for name, part in fields.items()}
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
-def file_map(given: Any) -> Any:
+def file_map(value: Any) -> Any:
     """Return files as a map of path to text, from that, from a list of {path, text}, or from either as JSON.
 
     What is neither is returned as it is. Raises ValueError for a list with another member, or with a path twice.
     """
-    if isinstance(given, str):
+    if isinstance(value, str):
         # Some models write the list as JSON in a text.
-        given = json.loads(given)
-    if not isinstance(given, list):
-        return given
+        value = json.loads(value)
+    if not isinstance(value, list):
+        return value
     files = dict[str, Any]()
-    for one in given:
-        if not isinstance(one, Mapping) or set(one) != {"path", "text"} or not isinstance(one["path"], str):
+    for entry in value:
+        if not isinstance(entry, Mapping) or set(entry) != {"path", "text"} or not isinstance(entry["path"], str):
             raise ValueError("each file is {path, text}; text is null to delete it")
-        if one["path"] in files:
-            raise ValueError(f"{ascii(one['path'][:80])} is there twice")
-        files[one["path"]] = one["text"]
+        if entry["path"] in files:
+            raise ValueError(f"{ascii(entry['path'][:80])} is there twice")
+        files[entry["path"]] = entry["text"]
     return files
 
 

@@ -26,35 +26,35 @@ def listing_answer(listing: Listing, *, limit: int, detail: bool) -> Answer:
         return asdict(listing)
 
     def answer(length: int) -> Answer:
-        shown = [_listed(resource, length) for resource in listing.resources]
-        return {"resources": shown} | given_fields(next_cursor=listing.next_cursor or "", notice=listing.notice)
+        resources = [_listing_fields(resource, length) for resource in listing.resources]
+        return {"resources": resources} | given_fields(next_cursor=listing.next_cursor or "", notice=listing.notice)
 
     return _within(limit * LISTED_BYTES, answer)
 
 
-def _listed(resource: ListedResource, length: int) -> Answer:
+def _listing_fields(resource: ListedResource, length: int) -> Answer:
     used = {"uses": resource.uses, "success": resource.success} if resource.uses else {}
     return {
         "ref": resource.ref,
         "version": resource.version,
         "description": _cut(resource.description, length),
         "author": str(resource.author),
-    } | (given_fields(maturity=_grown(resource.maturity)) | used)
+    } | (given_fields(maturity=_visible_maturity(resource.maturity)) | used)
 
 
-def _grown(maturity: str) -> str:
+def _visible_maturity(maturity: str) -> str:
     return "" if maturity == _BEGINNER else maturity
 
 
 def _cut(text: str, length: int) -> str:
     """Return a text of at most so many bytes of UTF-8 on one line; marks around it stay and do not count."""
     begin, line, end = _line(text)
-    kept = line
+    shortened = line
     if len(line) > length:
         # The ellipsis takes three bytes. A cut may fall into a character of several bytes, whose rest is dropped.
-        kept = line[: max(0, length - 3)].decode("utf-8", "ignore").rstrip().encode()
-        kept += "…".encode() if kept else b""
-    return f"{begin}{kept.decode()}{end}" if kept else ""
+        shortened = line[: max(0, length - 3)].decode("utf-8", "ignore").rstrip().encode()
+        shortened += "…".encode() if shortened else b""
+    return f"{begin}{shortened.decode()}{end}" if shortened else ""
 
 
 @lru_cache(maxsize=128)  # the descriptions of one answer, each cut to several lengths

@@ -51,8 +51,8 @@ def permissions_of(request: Any) -> frozenset[Permission]:
     # Over stdio the client is the person's own, and gates ask the person.
     if user is None:
         return frozenset(Permission)
-    given = frozenset(permission for permission in Permission if permission.scope in user.scopes)
-    return given | {Permission.REPORT} if Permission.WRITE in given else given
+    permissions = frozenset(permission for permission in Permission if permission.scope in user.scopes)
+    return permissions | {Permission.REPORT} if Permission.WRITE in permissions else permissions
 
 
 def session_of(request: Any, session: str | None) -> str | None:
@@ -89,10 +89,10 @@ def scopes_of(request: Any, own: Sequence[str]) -> tuple[str, ...]:
 
     They give no right: a ref may name any scope of the library.
     """
-    named = request.headers.get(PROJECTS, "") if request is not None else ""
+    header = request.headers.get(PROJECTS, "") if request is not None else ""
     found = list[str]()
     # The part after the last separator that counts is dropped, and not read as a name.
-    for name in named.split(",", MAX_PROJECTS)[:MAX_PROJECTS] if named else ():
+    for name in header.split(",", MAX_PROJECTS)[:MAX_PROJECTS] if header else ():
         with contextlib.suppress(InvalidRef):
             found.append(check_scope(name.strip()))
     return tuple(dict.fromkeys((*found, USER_SCOPE, *filter(is_plugins, own)))) if found else tuple(own)
@@ -156,14 +156,14 @@ class CallSessions:
     """The sessions of one server's clients. Safe from any thread."""
 
     def __init__(
-        self, usual: str | None, *, shared: bool = False, named: Callable[[], str | None] = lambda: None
+        self, usual: str | None, *, shared: bool = False, hook_session: Callable[[], str | None] = lambda: None
     ) -> None:
         """usual: the session of a call that names none. shared: several clients call, so what one of them says of its
-        session is true of no other's call.
-        named: returns the session that a hook of the client named last in a process of its own; it counts before the
-        usual one."""
+        session is true of no other's call. hook_session: returns the session that a hook of the client named last in a
+        process of its own; it counts before the usual one.
+        """
         self.shared = shared
-        self._usual, self._named = usual, named
+        self._usual, self._hook_session = usual, hook_session
         self._announced: OrderedDict[str, str] = OrderedDict()
         # Guards `_announced` and `_usual`: hooks and calls come on several threads.
         self._lock = threading.Lock()
@@ -178,16 +178,16 @@ class CallSessions:
         turn = meta.get("x-codex-turn-metadata")
         with self._lock:
             announced = self._announced.get(str(meta.get("claudecode/toolUseId")))
-        named = (
+        candidates = (
             turn.get("session_id") if isinstance(turn, Mapping) else None,
             meta.get("threadId"),
             meta.get("assemblySessionId"),
             announced,
             _connection(headers),
         )
-        return next((name for name in named if _is_session(name)), None) or self._named() or self._usual
+        return next((name for name in candidates if _is_session(name)), None) or self._hook_session() or self._usual
 
-    def heard(self, session: str, tool_use: str = "") -> None:
+    def note_session(self, session: str, tool_use: str = "") -> None:
         """Note that a hook named its session, and for a hook before a tool which call it announces.
 
         A process with one client takes it for all calls from then on: a client keeps its server when the person begins

@@ -29,7 +29,7 @@ MAX_SECONDS = 300.0
 MAX_TASK = 50_000
 """Characters of a task."""
 
-MAX_SAID = 100_000
+MAX_SHOWN = 100_000
 """Characters of its own answers that the model is shown again: the last ones."""
 
 SCHEMA: dict[str, Any] = {
@@ -87,7 +87,7 @@ def as_result(text: str, loaded: Loaded) -> CallToolResult:
     """
     meta = {DELEGATE_KEY: asdict(loaded.delegate)} if loaded.delegate is not None else None
     texts = [text, loaded.provenance] if loaded.provenance else [text]
-    return CallToolResult(content=[TextContent(type="text", text=one) for one in texts], _meta=meta)
+    return CallToolResult(content=[TextContent(type="text", text=part) for part in texts], _meta=meta)
 
 
 _ELSE = "Call load_skill, and do the work yourself."
@@ -111,22 +111,22 @@ def run_delegate(
     if delegation is None:
         raise InvalidArgument("No agent can be given the work of this skill.", _ELSE)
     # Secrets are taken out of all that the client's model reads.
-    asked = RedactingModel(model, library.redacted)
-    instructions = f"{delegation.shown}\n\n{skill_text}\n\n{_RULES}"
-    said: list[str] = []
+    redacting_model = RedactingModel(model, library.redact)
+    instructions = f"{delegation.marked_text}\n\n{skill_text}\n\n{_RULES}"
+    answers: list[str] = []
     until = time.monotonic() + MAX_SECONDS
     # One turn in any case, also for a slow model.
-    while len(said) < MAX_TURNS and (not said or time.monotonic() < until):
-        before = "\n\n".join(said)[-MAX_SAID:]
-        data = f"Task:\n{task}" + (f"\n\nWritten so far:\n{before}" if said else "")
+    while len(answers) < MAX_TURNS and (not answers or time.monotonic() < until):
+        before = "\n\n".join(answers)[-MAX_SHOWN:]
+        data = f"Task:\n{task}" + (f"\n\nWritten so far:\n{before}" if answers else "")
         try:
-            answer = asked.think(Request(instructions, data, SCHEMA, max_tokens=8_192))
+            answer = redacting_model.think(Request(instructions, data, SCHEMA, max_tokens=8_192))
         except ProviderError as error:
             raise ProviderError(f"{delegation.ref} did not finish: {error.text}", _ELSE) from None
-        said.append(str(answer["text"]))
+        answers.append(str(answer["text"]))
         if answer["done"]:
-            return FinishedWork(delegation.ref, said[-1], len(said), finished=True)
-    return FinishedWork(delegation.ref, "\n\n".join(said), len(said), finished=False)
+            return FinishedWork(delegation.ref, answers[-1], len(answers), finished=True)
+    return FinishedWork(delegation.ref, "\n\n".join(answers), len(answers), finished=False)
 
 
 def result_text(work: FinishedWork) -> str:

@@ -36,18 +36,18 @@ class DelegationTools:
         """Have the agent that a skill names do a task by the model that you lend (MCP sampling), in at most 20 turns
         without tools. Returns what the agent wrote, and the use_id to report the outcome with."""
         model = delegated_work.check_request(sampling_model(ctx), task)
-        who = caller_of(self._caller, ctx, self._sessions)
-        self._library.note_session(who)
+        caller = caller_of(self._caller, ctx, self._sessions)
+        self._library.note_session(caller)
         # The delegate reads the skill, not the client.
-        unread = replace(who, conversation="")
+        unread = replace(caller, conversation="")
         task_type = _label_of(self._library, task)
         loaded = load_skill(self._library, unread, ref, version=version, search_id=search_id, task_type=task_type)
         loaded = resources.redact_loaded(self._library, self._caller, loaded)
-        found = load_delegate(self._library, who, loaded, task_type)
+        found = load_delegate(self._library, caller, loaded, task_type)
         work = delegated_work.run_delegate(self._library, model, found, loaded.text or "", task)
         # After the work: a run that failed is no use of the agent.
         if found is not None:
-            use_delegate(self._library, who, found)
+            use_delegate(self._library, caller, found)
         return delegated_work.as_result(delegated_work.result_text(work) + footer(loaded), loaded)
 
 

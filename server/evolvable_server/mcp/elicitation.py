@@ -96,8 +96,8 @@ async def confirm(
         return _action(context, (context.input_responses or {}).get(key))
     message, form = _message_and_form(context, await run_sync(question))
     if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
-        asked = types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=form))
-        return types.InputRequiredResult(input_requests={key: asked}, request_state=state)
+        request = types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=form))
+        return types.InputRequiredResult(input_requests={key: request}, request_state=state)
     # A connection without a way back during a call.
     if not context.session.can_send_request:
         return None
@@ -161,7 +161,7 @@ class ConfirmationGate(ABC):
     def asks(self, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether this call needs a yes."""
 
-    def shown(self, arguments: Mapping[str, Any]) -> str:
+    def shown_state(self, arguments: Mapping[str, Any]) -> str:
         """Return what the call can check after a yes, so that the yes is for what the question showed."""
         return self.key
 
@@ -181,14 +181,14 @@ class ConfirmationGate(ABC):
             return self._refuse("No person can be asked through this client")
         try:
             # So that a yes is for nothing else. In the modern protocol the client hands it back.
-            shown = context.request_state if has_answer(context) else await run_sync(self.shown, arguments)
-            answer = await confirm(context, self.key, partial(self.question, arguments), shown or "")
+            state = context.request_state if has_answer(context) else await run_sync(self.shown_state, arguments)
+            answer = await confirm(context, self.key, partial(self.question, arguments), state or "")
         except EvolvableError as error:
             return error_result(error.text)
         if isinstance(answer, types.InputRequiredResult):
             return answer
         if answer == "accept":
-            token = asked_about.set(shown or "")
+            token = asked_about.set(state or "")
             try:
                 return await call(tool, arguments, context)
             finally:
@@ -224,7 +224,7 @@ class ProposalGate(ConfirmationGate):
         """Return whether this call decides about proposals."""
         return tool == "review_inbox" and arguments.get("action") in DECIDING
 
-    def shown(self, arguments: Mapping[str, Any]) -> str:
+    def shown_state(self, arguments: Mapping[str, Any]) -> str:
         """Return the versions that the question shows the proposals with, as JSON."""
         ids = _proposal_ids(arguments)
         self._library.take_in([self._library.store.backend.proposals.get(identity).ref for identity in ids])
@@ -235,28 +235,30 @@ class ProposalGate(ConfirmationGate):
         ids, files = _proposal_ids(arguments), files_asked_about(arguments)
         lines = [f"{str(arguments['action']).capitalize()} {len(ids)} proposed change{'s' * (len(ids) != 1)}?"]
         for identity in ids[:MAX_ASKED]:
-            one = verbs.show_proposal(self._library, identity)
-            lines.append(f"{identity}. {one.ref}: {cut_line(one.reason, 200)}")
-            if one.grounds is not None:
-                lines += [f"   {q.origin}, turn {q.turn}: “{cut_line(q.quote, 120)}”" for q in one.grounds.evidence[:3]]
-            lines += [f"   scan: {cut_line(str(finding), 200)}" for finding in one.findings[:3]]
-            lines += [f"   {cut_line(one.blocked, 400)}"] * bool(one.blocked and not files)
-            lines += [f"   It is merged with version {one.head}."] * (
-                one.head != (one.base or None) and not one.blocked
+            proposal = verbs.show_proposal(self._library, identity)
+            lines.append(f"{identity}. {proposal.ref}: {cut_line(proposal.reason, 200)}")
+            if proposal.grounds is not None:
+                lines += [
+                    f"   {q.origin}, turn {q.turn}: “{cut_line(q.quote, 120)}”" for q in proposal.grounds.evidence[:3]
+                ]
+            lines += [f"   scan: {cut_line(str(finding), 200)}" for finding in proposal.findings[:3]]
+            lines += [f"   {cut_line(proposal.blocked, 400)}"] * bool(proposal.blocked and not files)
+            lines += [f"   It is merged with version {proposal.head}."] * (
+                proposal.head != (proposal.base or None) and not proposal.blocked
             )
             # The differences share the space, so that the question stays readable.
-            lines.append((one.diff or "")[: 3_000 // min(len(ids), MAX_ASKED)])
+            lines.append((proposal.diff or "")[: 3_000 // min(len(ids), MAX_ASKED)])
         if files:
             lines.append(f"With other files than proposed: {cut_line(', '.join(files), 200)}")
             lines += [f"{path}:\n{str(text)[:1_500]}" for path, text in list(files.items())[:4]]
         return "\n".join(lines)
 
 
-def _proposal_ids(given: Mapping[str, Any]) -> list[int]:
+def _proposal_ids(fields: Mapping[str, Any]) -> list[int]:
     """Return the proposals that a call or its result names. Raise InvalidArgument."""
-    several, one = given.get("proposal_ids"), given.get("proposal_id")
+    several, single = fields.get("proposal_ids"), fields.get("proposal_id")
     try:
-        return [int(identity) for identity in several or ([one] if one is not None else [])]
+        return [int(identity) for identity in several or ([single] if single is not None else [])]
     except (TypeError, ValueError):
         raise InvalidArgument("proposal_id is a number.", "review_inbox without arguments lists them.") from None
 
@@ -325,21 +327,23 @@ class ApprovalGate:
     def _question(self, tool: str, proposed: Mapping[str, Any]) -> str:
         """Return the question. Text of an agent is cut, and has a line of its own."""
         ids = _proposal_ids(proposed)
-        shown = [verbs.show_proposal(self._library, identity) for identity in ids[:MAX_SHOWN]]
+        proposals = [verbs.show_proposal(self._library, identity) for identity in ids[:MAX_SHOWN]]
         actions = {"restore_resource": "bring back an old version of", "undo": "take back a change of"}
         lines = []
-        for one in shown:
-            verb = "remove" if one.removes else actions.get(tool, "change" if one.base else "create")
-            lines.append(f"An agent wants to {verb} {one.ref}" + (f" (version {one.base})." if one.base else "."))
-        more = len(ids) - len(shown)
+        for proposal in proposals:
+            verb = "remove" if proposal.removes else actions.get(tool, "change" if proposal.base else "create")
+            lines.append(
+                f"An agent wants to {verb} {proposal.ref}" + (f" (version {proposal.base})." if proposal.base else ".")
+            )
+        more = len(ids) - len(proposals)
         lines += [f"And {more} more."] * (more > 0)
-        lines.append(f"Its reason: {cut_line(shown[0].reason, MAX_REASON)}")
-        worst = [found for one in shown for found in _worst_first(one.findings)[:MAX_SHOWN]]
+        lines.append(f"Its reason: {cut_line(proposals[0].reason, MAX_REASON)}")
+        worst = [found for proposal in proposals for found in _worst_first(proposal.findings)[:MAX_SHOWN]]
         lines += [f"A scan found: {cut_line(str(found), MAX_REASON)}" for found in worst]
-        changes = "\n".join(one.diff or "" for one in shown if not one.removes)
+        changes = "\n".join(proposal.diff or "" for proposal in proposals if not proposal.removes)
         if changes:
             lines.append(changes[:MAX_DIFF] + ("\n[cut]" if len(changes) > MAX_DIFF else ""))
-        return "\n".join([*lines, f"If you do not accept, nothing changes and it waits as {_named(ids)}."])
+        return "\n".join([*lines, f"If you do not accept, nothing changes and it waits as {_name_proposals(ids)}."])
 
     async def _publish(
         self, proposed: dict[str, Any], arguments: Mapping[str, Any], context: Context[Any, Any]
@@ -361,9 +365,12 @@ class ApprovalGate:
 
 def _approved_result(proposed: dict[str, Any], decided: "Sequence[Decided]") -> dict[str, Any]:
     """Return the result of the call as it is after its approval."""
-    warnings = [*_without_waiting(proposed["warnings"]), *(text for one in decided for text in one.warnings)]
+    warnings = [*_without_waiting(proposed["warnings"]), *(text for decision in decided for text in decision.warnings)]
     if "proposal_ids" in proposed:
-        restored = [f"{one.ref}@{one.version}" if one.version else f"{one.ref} removed" for one in decided]
+        restored = [
+            f"{decision.ref}@{decision.version}" if decision.version else f"{decision.ref} removed"
+            for decision in decided
+        ]
         return proposed | {
             "operation": decided[0].operation,
             "restored": restored,
@@ -374,7 +381,7 @@ def _approved_result(proposed: dict[str, Any], decided: "Sequence[Decided]") -> 
 
 
 def _kept_result(proposed: dict[str, Any], why: str) -> types.CallToolResult:
-    proposals = _named(_proposal_ids(proposed))
+    proposals = _name_proposals(_proposal_ids(proposed))
     where = f"{why}; the change waits in the inbox for a person, as {proposals}. Go on without it."
     return structured_result(proposed | {"warnings": [*_without_waiting(proposed["warnings"]), where]})
 
@@ -384,7 +391,7 @@ def _without_waiting(warnings: Sequence[str]) -> list[str]:
     return [line for line in warnings if not line.startswith(_NOTHING)]
 
 
-def _named(ids: Sequence[int]) -> str:
+def _name_proposals(ids: Sequence[int]) -> str:
     return f"proposal{'s' * (len(ids) > 1)} {', '.join(map(str, ids))}"
 
 
@@ -400,28 +407,28 @@ def _worst_first(findings: "Sequence[Finding]") -> "list[Finding]":
     )
 
 
-def unseen_in(library: Library, who: Caller, ref: str, version: object = None) -> "UnseenChange | None":
+def unseen_in(library: Library, caller: Caller, ref: str, version: object = None) -> "UnseenChange | None":
     """Return what nobody looked at in the resource that a call names, None where there is nothing to ask about.
 
     version: that the call names; only of the newest a person is asked.
     """
     try:
-        named = Ref.parse(ref)
+        parsed_ref = Ref.parse(ref)
     except EvolvableError:
         return None  # the call says why
-    head = library.store.head_or_none(named.at(None), who.scopes)
-    if head is None or head.version is None or (version or named.version or head.latest) != head.latest:
+    head = library.store.head_or_none(parsed_ref.at(None), caller.scopes)
+    if head is None or head.version is None or (version or parsed_ref.version or head.latest) != head.latest:
         return None
-    return verbs.unseen_change(library, who, head)
+    return verbs.unseen_change(library, caller, head)
 
 
-def approve_looked(library: Library, who: Caller, looked: Mapping[str, str]) -> None:
+def approve_looked(library: Library, caller: Caller, trees: Mapping[str, str]) -> None:
     """Record the yes of the person at a caller's client to these contents: the tree by its ref.
 
     What changed while the person read is not approved.
     """
-    person = replace(who, actor=Actor.HUMAN, principal=Principal.PERSON, via="elicitation")
+    person = replace(caller, actor=Actor.HUMAN, principal=Principal.PERSON, via="elicitation")
     try:
-        verbs.approve_seen(library, person, looked)
+        verbs.approve_seen(library, person, trees)
     except EvolvableError as error:
         log.info("an answer in a client approved nothing: %s", error)

@@ -143,7 +143,7 @@ class FastStart:
         return FastStartState(bytes(self._read), tuple(self._answered))
 
     def _run(self) -> None:
-        taken = 0
+        consumed = 0
         with contextlib.suppress(
             OSError, ValueError, RecursionError
         ):  # what cannot be read or written is the SDK's to deal with
@@ -153,8 +153,8 @@ class FastStart:
                 if not chunk:
                     return
                 self._read += chunk
-                *lines, rest = bytes(self._read[taken:]).split(b"\n")
-                taken = len(self._read) - len(rest)
+                *lines, rest = bytes(self._read[consumed:]).split(b"\n")
+                consumed = len(self._read) - len(rest)
                 for line in lines:
                     # What is not answered here is left to the SDK, with all that follows.
                     if not self._takes(line):
@@ -222,12 +222,14 @@ def _is_enveloped(params: dict[str, Any]) -> bool:
     return meta.keys() == names and _is_client(meta, _ENVELOPE) and meta[f"{_ENVELOPE}protocolVersion"] == _STATELESS
 
 
-def _is_client(said: dict[str, Any], prefix: str) -> bool:
+def _is_client(params: dict[str, Any], prefix: str) -> bool:
     """Return whether a client names itself and what it can do, under names with this prefix."""
-    client = said.get(f"{prefix}clientInfo")
-    capabilities = said.get(f"{prefix}clientCapabilities" if prefix else "capabilities")
-    named = isinstance(client, dict) and isinstance(client.get("name"), str) and isinstance(client.get("version"), str)
-    return named and isinstance(capabilities, dict)
+    client = params.get(f"{prefix}clientInfo")
+    capabilities = params.get(f"{prefix}clientCapabilities" if prefix else "capabilities")
+    has_name = (
+        isinstance(client, dict) and isinstance(client.get("name"), str) and isinstance(client.get("version"), str)
+    )
+    return has_name and isinstance(capabilities, dict)
 
 
 def _refuse_json_constant(name: str) -> NoReturn:

@@ -39,7 +39,7 @@ class LazyTools:
         self._waiting = set(self.schemas)
 
     @cached_property
-    def listed(self) -> list[types.Tool]:
+    def listed_tools(self) -> list[types.Tool]:
         """The tools as a client is told of them."""
         return [types.Tool.model_validate(tool) for tool in self._tools]
 
@@ -74,7 +74,7 @@ def add_lazy_tools(
 
         return Tools(library, caller, sessions, delegates=delegates)  # one: a search leaves its task type for a load
 
-    def declared() -> "Iterator[ToolSpec]":
+    def declare_all() -> "Iterator[ToolSpec]":
         from evolvable_server.mcp.tools import declare_tools
 
         yield from declare_tools(tools(), "library")
@@ -82,4 +82,4 @@ def add_lazy_tools(
 
         yield from declare_tools(ReviewTools(library, caller, sessions, settings), "review")
 
-    server.late_tools = LazyTools(server, declared, small=small)
+    server.late_tools = LazyTools(server, declare_all, small=small)

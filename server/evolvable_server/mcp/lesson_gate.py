@@ -51,56 +51,56 @@ class LessonGate(LookGate):
 
     async def call(self, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call) -> Result:
         """Ask where lessons wait, then make the call."""
-        who = self._who(context)
+        caller = self._find_caller(context)
         if self._can_ask(context):
-            shown = await run_sync(self._shown, who, context)
-            if shown:
-                ended = await self._ask_lessons(context, who, shown)
+            versions = await run_sync(self._shown_versions, caller, context)
+            if versions:
+                ended = await self._ask_lessons(context, caller, versions)
                 if ended is not None:
                     return ended
         return await call(tool, arguments, context)
 
-    def _shown(self, who: Caller, context: Context[Any, Any]) -> "dict[int, int | None]":
+    def _shown_versions(self, caller: Caller, context: Context[Any, Any]) -> "dict[int, int | None]":
         """Return the lessons that a question of this call shows, each with the version it is shown with."""
         if has_answer(context):
             state = json.loads(context.request_state or "{}")
             return {int(number): version for number, version in state.get(_LESSONS, {}).items()}
         # A client that names no session is known by its connection.
-        key = who.session or who.connection
+        key = caller.session or caller.connection
         if key in self._asked:
             return {}
         # Before the question: a client that cancels it is not asked again.
         self._asked.add(key)
-        return {one.proposal_id: one.head for one in self._proposals()}
+        return {proposal.proposal_id: proposal.head for proposal in self._proposals()}
 
     async def _ask_lessons(
-        self, context: Context[Any, Any], who: Caller, shown: "dict[int, int | None]"
+        self, context: Context[Any, Any], caller: Caller, versions: "dict[int, int | None]"
     ) -> types.InputRequiredResult | None:
-        state = json.dumps({_LESSONS: {str(number): version for number, version in shown.items()}})
-        answer = await confirm(context, _KEY, lambda: lessons_question(self._proposals(shown)), state)
+        state = json.dumps({_LESSONS: {str(number): version for number, version in versions.items()}})
+        answer = await confirm(context, _KEY, lambda: lessons_question(self._proposals(versions)), state)
         if isinstance(answer, types.InputRequiredResult):
             return answer
         if answer == "accept":
-            await run_sync(self._approve, who, shown)
+            await run_sync(self._approve, caller, versions)
         # Without an answer, or with one that no person gave, nobody has declined.
         elif answer is not None and not isinstance(answer, Unattended):
-            await run_sync(note_declined, self._library.store.home, list(shown))
+            await run_sync(note_declined, self._library.store.home, list(versions))
         return None
 
-    def _proposals(self, wanted: "Mapping[int, int | None] | None" = None) -> "list[WaitingProposal]":
+    def _proposals(self, versions: "Mapping[int, int | None] | None" = None) -> "list[WaitingProposal]":
         """Return the lessons to ask about: none that was declined, is blocked, that the scan asks about, or whose
         difference is longer than a question shows."""
         home = self._library.store.home
-        waiting = [one.proposal_id for one in verbs.waiting_lessons(self._library)]
-        numbers = [one for one in waiting if (one in wanted if wanted else not was_declined(home, one))]
+        waiting = [lesson.proposal_id for lesson in verbs.waiting_lessons(self._library)]
+        numbers = [number for number in waiting if (number in versions if versions else not was_declined(home, number))]
         # One equal line around a change, so that more lessons fit into the question.
-        found = (verbs.show_proposal(self._library, one, context=1) for one in numbers)
-        whole = (one for one in found if len(one.diff or "") <= MAX_DIFF)
-        return [one for one in whole if not one.blocked and not one.findings][:MOST_ASKED]
+        found = (verbs.show_proposal(self._library, number, context=1) for number in numbers)
+        whole = (proposal for proposal in found if len(proposal.diff or "") <= MAX_DIFF)
+        return [proposal for proposal in whole if not proposal.blocked and not proposal.findings][:MOST_ASKED]
 
-    def _approve(self, who: Caller, shown: "Mapping[int, int | None]") -> None:
-        person = replace(who, actor=Actor.HUMAN, principal=Principal.PERSON, via="elicitation")
-        for number, version in shown.items():
+    def _approve(self, caller: Caller, versions: "Mapping[int, int | None]") -> None:
+        person = replace(caller, actor=Actor.HUMAN, principal=Principal.PERSON, via="elicitation")
+        for number, version in versions.items():
             seen = {number: version}
             try:
                 verbs.approve_together(self._library, person, [number], "", "approved in the client", seen=seen)
@@ -111,10 +111,10 @@ class LessonGate(LookGate):
 def lessons_question(lessons: "Sequence[WaitingProposal]") -> str:
     """Return the question: of each lesson what it says, one quote, and its difference."""
     lines = [f"{len(lessons)} lesson{'s' * (len(lessons) > 1)} of your earlier sessions. Keep?"]
-    for one in lessons:
-        lines.append(f"{one.ref}: {cut_line(one.reason, 200)}")
-        quotes = one.grounds.evidence[:1] if one.grounds is not None else []
+    for lesson in lessons:
+        lines.append(f"{lesson.ref}: {cut_line(lesson.reason, 200)}")
+        quotes = lesson.grounds.evidence[:1] if lesson.grounds is not None else []
         lines += [f"   {quote.origin}, turn {quote.turn}: “{cut_line(quote.quote, 120)}”" for quote in quotes]
-        lines.append(one.diff or "")
+        lines.append(lesson.diff or "")
     lines.append("If you accept, they become versions, which undo takes back. If you do not, they wait in the inbox.")
     return "\n".join(lines)

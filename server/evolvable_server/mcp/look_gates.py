@@ -51,7 +51,7 @@ class LookGate:
     def __init__(self, library: Library, caller: Caller, sessions: CallSessions) -> None:
         self._library, self._caller, self._sessions = library, caller, sessions
 
-    def _who(self, context: Context[Any, Any]) -> Caller:
+    def _find_caller(self, context: Context[Any, Any]) -> Caller:
         return caller_of(self._caller, context, self._sessions)
 
     def _can_ask(self, context: Context[Any, Any]) -> bool:
@@ -60,14 +60,14 @@ class LookGate:
         return bearer is None and self._library.lock is None and (has_answer(context) or may_ask(context))
 
     async def _ask(
-        self, context: Context[Any, Any], who: Caller, question: str, state: dict[str, Any]
+        self, context: Context[Any, Any], caller: Caller, question: str, state: dict[str, Any]
     ) -> types.InputRequiredResult | None:
         """Ask, and record a yes. Return the result that ends a call with the question, None after the answer."""
         answer = await confirm(context, _KEY, lambda: question, json.dumps(state))
         if isinstance(answer, types.InputRequiredResult):
             return answer
         if answer == "accept":
-            await run_sync(approve_looked, self._library, who, state[_LOOKED])
+            await run_sync(approve_looked, self._library, caller, state[_LOOKED])
         return None
 
 
@@ -86,30 +86,32 @@ class CreationGate(LookGate):
     async def call(self, tool: str, arguments: dict[str, Any], context: Context[Any, Any], call: Call) -> Result:
         """Make the call; where it created what nobody looked at, ask."""
         state = json.loads(context.request_state or "{}") if has_answer(context) else {}
-        who = self._who(context)
+        caller = self._find_caller(context)
         # The call was made before the question, and must not be made again.
         if _LOOKED in state:
             if self._can_ask(context):
-                await self._ask(context, who, "", state)
+                await self._ask(context, caller, "", state)
             return structured_result(state[_RESULT])
         result = await self._approval.call(tool, arguments, context, call)
-        made = result.structured_content if isinstance(result, types.CallToolResult) else None
+        content = result.structured_content if isinstance(result, types.CallToolResult) else None
         # Another state is that of the approval's question, which the person has just answered.
-        if not made or not made.get("operation") or state or not self._can_ask(context):
+        if not content or not content.get("operation") or state or not self._can_ask(context):
             return result
-        unseen, created = await run_sync(self._created, who, made)
+        unseen, created = await run_sync(self._created_files, caller, content)
         if unseen is None or not created:
             return result
         question = await run_sync(_question, unseen, created)
-        return await self._ask(context, who, question, {_LOOKED: {unseen.ref: unseen.tree}, _RESULT: made}) or result
+        return (
+            await self._ask(context, caller, question, {_LOOKED: {unseen.ref: unseen.tree}, _RESULT: content}) or result
+        )
 
-    def _created(self, who: Caller, made: Mapping[str, Any]) -> "tuple[UnseenChange | None, list[str]]":
+    def _created_files(self, caller: Caller, content: Mapping[str, Any]) -> "tuple[UnseenChange | None, list[str]]":
         """Return what nobody looked at in the resource that a call changed, and the files that the call created."""
-        ref, before = Ref.parse(str(made["ref"])).at(None), made.get("previous_version")
-        head = self._library.store.head(ref, who.scopes)
+        ref, before = Ref.parse(str(content["ref"])).at(None), content.get("previous_version")
+        head = self._library.store.head(ref, caller.scopes)
         old = self._library.store.manifest(head, before) if before else {}
-        created = [path for path in made["changed"] if path not in old]
-        return (unseen_in(self._library, who, str(ref), made["version"]) if created else None), created
+        created = [path for path in content["changed"] if path not in old]
+        return (unseen_in(self._library, caller, str(ref), content["version"]) if created else None), created
 
 
 class SessionGate(LookGate):
@@ -127,20 +129,20 @@ class SessionGate(LookGate):
         """Ask where there is something to look at, then make the call."""
         if not self._can_ask(context):
             return await call(tool, arguments, context)
-        who = self._who(context)
+        caller = self._find_caller(context)
         if has_answer(context):
             if _LOOKED in (state := json.loads(context.request_state or "{}")):
-                await self._ask(context, who, "", state)
+                await self._ask(context, caller, "", state)
             return await call(tool, arguments, context)
-        unseen = await run_sync(unseen_in, self._library, who, str(arguments.get("ref")), arguments.get("version"))
+        unseen = await run_sync(unseen_in, self._library, caller, str(arguments.get("ref")), arguments.get("version"))
         # A client that names no session is known by its connection.
-        key = who.session or who.connection, unseen.ref if unseen is not None else ""
+        key = caller.session or caller.connection, unseen.ref if unseen is not None else ""
         if unseen is None or key in self._asked:
             return await call(tool, arguments, context)
         # Before the question: a client that cancels it is not asked again.
         self._asked.add(key)
         question = await run_sync(_question, unseen)
-        ended = await self._ask(context, who, question, {_LOOKED: {unseen.ref: unseen.tree}})
+        ended = await self._ask(context, caller, question, {_LOOKED: {unseen.ref: unseen.tree}})
         return ended if ended is not None else await call(tool, arguments, context)
 
 

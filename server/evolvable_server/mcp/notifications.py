@@ -50,7 +50,7 @@ class ThreadQueue(Generic[QueueItem]):
         with contextlib.suppress(RuntimeError):  # the loop has just been closed: no client is left
             self._wake()
 
-    async def taken(self) -> list[QueueItem]:
+    async def take_all(self) -> list[QueueItem]:
         """Wait until something is there and return all of it, oldest first. One task at a time."""
         while True:
             event = asyncio.Event()
@@ -98,15 +98,15 @@ class Notifier:
     async def run(self) -> None:
         """Publish what is posted, for as long as the server runs."""
         while True:
-            changes = await self._posted.taken()
+            changes = await self._posted.take_all()
             try:
-                while not await self._published(changes):
+                while not await self._try_publish(changes):
                     await asyncio.sleep(AGAIN_SECONDS)
             except Exception:
                 # Clients find the change with their next question; serving must not end with a notification.
                 log.exception("telling clients of changes failed")
 
-    async def _published(self, changes: Sequence[Change]) -> bool:
+    async def _try_publish(self, changes: Sequence[Change]) -> bool:
         """Notify all clients; return whether that was possible; else nothing was sent."""
         try:
             await self.publish(changes)
@@ -124,7 +124,7 @@ class Notifier:
             for uri in uris:
                 await self.bus.publish(ResourceUpdated(uri=uri))
                 # Clients with a handshake do not listen on the bus.
-                await self._updated(uri)
+                await self._notify_updated(uri)
         if any(change.kind is Kind.PROMPT for change in changes):
             await self._list_changed(PromptsListChanged(), "send_prompt_list_changed")
         if self.lists_tools and any(change.kind is Kind.TOOL for change in changes):
@@ -163,11 +163,11 @@ class Notifier:
         self, event: ResourcesListChanged | PromptsListChanged | ToolsListChanged, method: str
     ) -> None:
         await self.bus.publish(event)
-        for connection in self.initialized():
+        for connection in self.open_connections():
             await self._tell(getattr(connection, method)())
 
-    async def _updated(self, uri: str) -> None:
-        for connection in self.initialized():
+    async def _notify_updated(self, uri: str) -> None:
+        for connection in self.open_connections():
             if uri in self._connections.get(connection, ()):
                 await self._tell(connection.send_resource_updated(uri))
 
@@ -179,7 +179,7 @@ class Notifier:
         except Exception:
             log.exception("telling a client of changes failed")
 
-    def initialized(self) -> list[Any]:
+    def open_connections(self) -> list[Any]:
         """Return the open connections of the protocol versions with a handshake."""
         return [connection for connection in self._connections if connection.initialized.is_set()]
 
@@ -240,11 +240,11 @@ class ClientLog(logging.Handler):
     async def run(self) -> None:
         """Send what was logged, for as long as the server runs."""
         while True:
-            for message in await self._waiting.taken():
+            for message in await self._waiting.take_all():
                 await self._send(message)
 
     async def _send(self, message: dict[str, str]) -> None:
-        for connection in self._notifier.initialized():
+        for connection in self._notifier.open_connections():
             if LEVELS.index(message["level"]) >= LEVELS.index(self._levels.get(connection, "warning")):
                 with contextlib.suppress(Exception):  # logging a failure to log would never end
                     await connection.notify("notifications/message", message)

@@ -32,12 +32,14 @@ class PersonPrompts:
             return "Tell me that nothing waits for my decision in the inbox of Evolvable."
         lines = ["These changes of my Evolvable library wait for my decision:", ""]
         notices = []
-        for one in verbs.as_read(waiting, Actor.AGENT):
-            what = "removes it" if one.removes else f"changes version {one.base}" if one.base else "new"
-            counts = Counter(str(found.severity) for found in one.findings)
+        for proposal in verbs.as_read(waiting, Actor.AGENT):
+            what = "removes it" if proposal.removes else f"changes version {proposal.base}" if proposal.base else "new"
+            counts = Counter(str(found.severity) for found in proposal.findings)
             scan = ", ".join(f"{count} {severity}" for severity, count in counts.items()) or "nothing"
-            lines.append(f"{one.proposal_id}. {one.ref}, {what}, by {one.actor}. {one.reason} Scan: {scan}.")
-            notices.append(one.notice)
+            lines.append(
+                f"{proposal.proposal_id}. {proposal.ref}, {what}, by {proposal.actor}. {proposal.reason} Scan: {scan}."
+            )
+            notices.append(proposal.notice)
         # A full page means that more may wait.
         lines += [f"There may be more: these are the oldest {MAX_WAITING}."] * (len(waiting) == MAX_WAITING)
         lines += [
@@ -53,33 +55,35 @@ class PersonPrompts:
 
         Raise NoSuchResource, InvalidRef.
         """
-        named = Ref.parse(ref).at(None)
-        past = verbs.resource_history(self._library, self._caller, named, limit=MAX_VERSIONS)
+        parsed_ref = Ref.parse(ref).at(None)
+        past = verbs.resource_history(self._library, self._caller, parsed_ref, limit=MAX_VERSIONS)
         lines = [f"Tell me in a few lines why {past.ref} is as it is. This is what Evolvable recorded:", ""]
         if past.head is None:
             lines.append("It is removed; its versions stay.")
         else:
-            head = self._library.store.head(named, self._caller.scopes)
-            whose = authorships(self._library, [head.id], self._caller)[head.id]
-            (used,) = outcomes.stats(self._library, self._caller, named).resources
-            lines.append(f"It is at version {past.head}: its author is {author_words(whose.kind, whose.by)}.")
+            head = self._library.store.head(parsed_ref, self._caller.scopes)
+            authorship = authorships(self._library, [head.id], self._caller)[head.id]
+            (used,) = outcomes.stats(self._library, self._caller, parsed_ref).resources
+            lines.append(f"It is at version {past.head}: its author is {author_words(authorship.kind, authorship.by)}.")
             lines.append(f"Shown {used.shown} times, opened {used.loaded}, used {used.used}; {used.why}")
-        for one in past.versions:
-            by = author_words(one.author, one.by)
-            lines.append(f"Version {one.version}, {one.at[:10]}, by {by}: {one.reason}")
-            lines += [f"  {text}" for text in one.evidence[:MAX_EVIDENCE]]
+        for version in past.versions:
+            by = author_words(version.author, version.by)
+            lines.append(f"Version {version.version}, {version.at[:10]}, by {by}: {version.reason}")
+            lines += [f"  {text}" for text in version.evidence[:MAX_EVIDENCE]]
         lines += [past.notice] * bool(past.notice)
         if task:
-            lines += ["", *self._found(named, task)]
+            lines += ["", *self._search_lines(parsed_ref, task)]
         return "\n".join(lines)
 
-    def _found(self, ref: Ref, task: str) -> list[str]:
+    def _search_lines(self, ref: Ref, task: str) -> list[str]:
         """Return what a search for a task says of a resource. It asks no model, and counts as no search of an agent."""
-        means = replace(self._library.means, thinker=None)
-        found = verbs.find_skill(self._library, self._caller, task, limit=verbs.MAX_MATCHES, kind=ref.kind, means=means)
+        dependencies = replace(self._library.dependencies, judge_model=None)
+        found = verbs.find_skill(
+            self._library, self._caller, task, limit=verbs.MAX_MATCHES, kind=ref.kind, dependencies=dependencies
+        )
         head = self._library.store.head_or_none(ref, self._caller.scopes)
-        named = str(head.ref) if head is not None else ""
-        place = next((place for place, match in enumerate(found.matches, 1) if match.ref == named), None)
+        ref_text = str(head.ref) if head is not None else ""
+        place = next((place for place, match in enumerate(found.matches, 1) if match.ref == ref_text), None)
         lines = ["A search for the task that I gave says:"]
         lines += [f"  {stage.stage}: {stage.said}" for stage in found.stages]
         if place is None:
@@ -101,4 +105,4 @@ class PersonPrompts:
         if kind not in set(Kind):
             raise InvalidRef(f"{kind[:40]!r} is no kind.", f"There is {', '.join(Kind)}.")
         found = self._library.index.names(Kind(kind), name, most, self._caller.scopes)
-        return [f"{kind}:{one}" for one in found]
+        return [f"{kind}:{completion}" for completion in found]

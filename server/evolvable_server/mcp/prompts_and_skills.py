@@ -19,9 +19,9 @@ from mcp.shared.exceptions import MCPError
 
 from evolvable_server.mcp import resources
 from evolvable_server.mcp.person_prompts import PersonPrompts
-from evolvable_server.mcp.results import answered
+from evolvable_server.mcp.results import answer_on_thread
 from evolvable_server.mcp.server import LibraryServer
-from evolvable_store.errors import EvolvableError, NoSuchResource, quoted
+from evolvable_store.errors import EvolvableError, NoSuchResource, quote_text
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage import ChannelEntry
 from evolvable_tools import Caller, Library, authorships, bound_text, enclose, verbs, version_authorship
@@ -70,7 +70,7 @@ class LibraryPrompts:
         found = await run_sync(verbs.list_prompts, self._library, self._caller)
         return [_as_prompt(prompt) for prompt in found]
 
-    async def filled(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
+    async def fill_prompt(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
         """Return a prompt with its arguments filled in. Raise MCPError."""
         try:
             text = await run_sync(verbs.fill_prompt, self._library, self._caller, name, arguments)
@@ -90,7 +90,7 @@ class LibraryPrompts:
             # One more than an answer has, to know whether there are others.
             return self._person.complete(argument, begun, MAX_COMPLETIONS + 1)
         found = verbs.get_prompt(self._library, self._caller, prompt).arguments
-        values = next((one.values for one in found if one.name == argument), None)
+        values = next((candidate.values for candidate in found if candidate.name == argument), None)
         # The prompt names no values; an argument that is called like a kind takes names of that kind.
         if values == () and argument in set(Kind):
             return self._names(Kind(argument), begun)
@@ -111,7 +111,7 @@ def _as_prompt(prompt: "verbs.Prompt") -> types.Prompt:
         for argument in prompt.arguments
     ]
     return types.Prompt(
-        name=prompt.ref.name, description=bound_text(prompt.description, trusted=prompt.trusted), arguments=arguments
+        name=prompt.ref.name, description=bound_text(prompt.description, trusted=prompt.is_trusted), arguments=arguments
     )
 
 
@@ -136,12 +136,12 @@ def add_prompts(server: LibraryServer, library: Library, caller: Caller) -> None
     def values(
         reference: types.PromptReference | types.ResourceTemplateReference,
         argument: types.CompletionArgument,
-        known: Mapping[str, str],
+        arguments: Mapping[str, str],
     ) -> list[str]:
         try:
             if isinstance(reference, types.PromptReference):
                 return live.complete(reference.name, argument.name, argument.value)
-            return resources.complete_uri(library, caller, reference.uri, argument.name, argument.value, known)
+            return resources.complete_uri(library, caller, reference.uri, argument.name, argument.value, arguments)
         except EvolvableError:
             return []  # of what is not there, nothing is known
 
@@ -150,8 +150,8 @@ def add_prompts(server: LibraryServer, library: Library, caller: Caller) -> None
         argument: types.CompletionArgument,
         context: types.CompletionContext | None,
     ) -> types.Completion:
-        known = (context.arguments if context else None) or {}
-        found = await run_sync(values, reference, argument, known)
+        arguments = (context.arguments if context else None) or {}
+        found = await run_sync(values, reference, argument, arguments)
         return types.Completion(values=found[:MAX_COMPLETIONS], has_more=len(found) > MAX_COMPLETIONS)
 
     server.completion()(complete)  # type: ignore[no-untyped-call]
@@ -221,62 +221,64 @@ class SkillsExtension(Extension):
         ]
 
     async def _list(self, _: Any, params: types.PaginatedRequestParams) -> ListSkillsResult:
-        return await answered(self._page, params.cursor)
+        return await answer_on_thread(self._page, params.cursor)
 
     async def _get(self, _: Any, params: UriParams) -> GetSkillResult:
-        return await answered(self._skill, params.uri, uri=params.uri)
+        return await answer_on_thread(self._skill, params.uri, uri=params.uri)
 
     async def _directory(self, _: Any, params: UriParams) -> ReadDirectoryResult:
-        return await answered(self._children, params.uri, params.cursor, uri=params.uri)
+        return await answer_on_thread(self._children, params.uri, params.cursor, uri=params.uri)
 
     def _page(self, cursor: str | None) -> ListSkillsResult:
-        shown = HostCatalog(self._library.store)
-        skills = shown.skills(self._caller.scopes)
-        listed: list[dict[str, Any]] = []
+        catalog = HostCatalog(self._library.store)
+        skills = catalog.skills(self._caller.scopes)
+        entries: list[dict[str, Any]] = []
         versions: list[tuple[int, int]] = []
         files, last = 0, ("", "")
         for skill in skills[_start(skills, cursor) :]:
             # Before a skill is added: the page ends behind the one that fills it.
-            if len(listed) >= PAGE_SKILLS or files >= PAGE_FILES:
+            if len(entries) >= PAGE_SKILLS or files >= PAGE_FILES:
                 return ListSkillsResult(
-                    skills=self._marked(versions, listed), next_cursor=resources.encode_cursor(last)
+                    skills=self._with_notes(versions, entries), next_cursor=resources.encode_cursor(last)
                 )
-            entry, last = shown.entry(skill), _key(skill)
+            entry, last = catalog.entry(skill), _key(skill)
             # A skill that is left out takes no place on the page.
-            if entry.listed:
-                listed.append(_as_skill(entry, None))
+            if entry.is_listed:
+                entries.append(_as_skill(entry, None))
                 versions.append((skill.resource, entry.version))
                 files += len(entry.files)
-        return ListSkillsResult(skills=self._marked(versions, listed))
+        return ListSkillsResult(skills=self._with_notes(versions, entries))
 
-    def _marked(self, versions: Sequence[tuple[int, int]], skills: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _with_notes(
+        self, versions: Sequence[tuple[int, int]], skills: Sequence[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
         """Return the skills, each with a note on the author of the version that hosts see."""
         heads = self._library.store.backend.heads_by_id([resource for resource, _ in versions])
-        whose = authorships(self._library, heads)
-        said = []
+        authors = authorships(self._library, heads)
+        notes = []
         for resource, version in versions:
             head = heads[resource]
             newest = version == head.latest
             # The authors of newest versions came with one query for all.
-            author = whose[resource] if newest else version_authorship(self._library, head, version)
-            said.append(author.why)
-        return [_marked(skill, text) for skill, text in zip(skills, said, strict=True)]
+            author = authors[resource] if newest else version_authorship(self._library, head, version)
+            notes.append(author.why)
+        return [_with_note(skill, text) for skill, text in zip(skills, notes, strict=True)]
 
     def _skill(self, uri: str) -> GetSkillResult:
         place = resources.resolve(self._library.store, uri)
         if place.head.kind is not Kind.SKILL or place.path != MAIN:
-            raise NoSuchResource(f"No skill is served at {quoted(uri, 200)}.", f"A skill's URI ends with /{MAIN}.")
-        held = self._library.store.backend.channel.of(place.head.id)
-        if held is None:
+            raise NoSuchResource(f"No skill is served at {quote_text(uri, 200)}.", f"A skill's URI ends with /{MAIN}.")
+        channel_entry = self._library.store.backend.channel.of(place.head.id)
+        if channel_entry is None:
             raise NoSuchResource(
                 f"{place.head.ref} is not on the channel.", "`evolvable care fsck` says whether it should be."
             )
-        entry = HostCatalog(self._library.store).entry(held, place.version)
+        entry = HostCatalog(self._library.store).entry(channel_entry, place.version)
         if entry.left_out:
             raise NoSuchResource(f"{entry.ref.at(entry.version)} is not offered: {'; '.join(entry.left_out)}.")
-        said = version_authorship(self._library, place.head, entry.version).why
-        skill = _marked(_as_skill(entry, place.version if place.named else None), said)
-        return GetSkillResult(skill=skill, ttl_ms=VERSION_TTL_MS if place.named else 0)
+        note = version_authorship(self._library, place.head, entry.version).why
+        skill = _with_note(_as_skill(entry, place.version if place.is_versioned else None), note)
+        return GetSkillResult(skill=skill, ttl_ms=VERSION_TTL_MS if place.is_versioned else 0)
 
     def _children(self, uri: str, cursor: str | None) -> ReadDirectoryResult:
         place = resources.resolve(self._library.store, uri, directory=True)
@@ -286,13 +288,15 @@ class SkillsExtension(Extension):
         names = sorted({path.removeprefix(inside).partition("/")[:2] for path in files if path.startswith(inside)})
         if not names:
             raise NoSuchResource(
-                f"{quoted(uri, 200)} is not a directory.", "A skill's own is its URI without its file."
+                f"{quote_text(uri, 200)} is not a directory.", "A skill's own is its URI without its file."
             )
         after = _key_of(cursor)[0] if cursor else ""
         rest = [(name, bool(slash)) for name, slash in names if name > after]
         page = [_as_resource(place, f"{inside}{name}", directory) for name, directory in rest[:PAGE_CHILDREN]]
         following = resources.encode_cursor((page[-1].name, "")) if len(rest) > PAGE_CHILDREN else None
-        return ReadDirectoryResult(resources=page, next_cursor=following, ttl_ms=VERSION_TTL_MS if place.named else 0)
+        return ReadDirectoryResult(
+            resources=page, next_cursor=following, ttl_ms=VERSION_TTL_MS if place.is_versioned else 0
+        )
 
 
 def _as_skill(entry: SkillEntry, version: int | None) -> dict[str, Any]:
@@ -304,13 +308,13 @@ def _as_skill(entry: SkillEntry, version: int | None) -> dict[str, Any]:
     return {"uri": _uri(entry.ref, MAIN, version), "frontmatter": dict(frontmatter), "resources": resources}
 
 
-def _marked(skill: dict[str, Any], said: str) -> dict[str, Any]:
+def _with_note(skill: dict[str, Any], note: str) -> dict[str, Any]:
     """Return a skill with a note in `_meta` where its author is not trusted; its frontmatter stays as it is written."""
-    return {**skill, "_meta": resources.mark_of(said)} if said else skill
+    return {**skill, "_meta": resources.mark_of(note)} if note else skill
 
 
 def _as_resource(place: resources.ResolvedUri, path: str, directory: bool) -> types.Resource:
-    uri = _uri(place.head.ref, path, place.version if place.named else None)
+    uri = _uri(place.head.ref, path, place.version if place.is_versioned else None)
     mime = DIRECTORY if directory else resources.mime_of(path)
     return types.Resource(uri=uri, name=path.rpartition("/")[2], mime_type=mime)
 

@@ -29,7 +29,7 @@ KEPT: Mapping[str, frozenset[str]] = {
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
 
 
-async def answered(answer: Callable[..., T], *arguments: object, uri: str | None = None) -> T:
+async def answer_on_thread(answer: Callable[..., T], *arguments: object, uri: str | None = None) -> T:
     """Return the answer, found on a thread of its own; what is wrong with the question is -32602."""
     try:
         return await anyio.to_thread.run_sync(answer, *arguments)
@@ -76,36 +76,38 @@ def with_warnings(result: types.CallToolResult, tool: Tool | None, lines: Sequen
     return result.model_copy(update={"content": [*result.content, *blocks]})
 
 
-def without_empty(value: Any, schema: Mapping[str, Any], kept: Collection[str] = ()) -> Any:
+def without_empty(value: Any, schema: Mapping[str, Any], kept_fields: Collection[str] = ()) -> Any:
     """Return a value without the fields of it that say nothing: null, "", [], {}, and false where that is the default.
 
     schema: of the value; what it does not name, such as the keys of a map, is data and stays.
-    kept: fields that stay.
+    kept_fields: fields that stay.
     """
-    return _without_empty(value, schema, kept, schema.get("$defs", {}))
+    return _without_empty(value, schema, kept_fields, schema.get("$defs", {}))
 
 
-def _without_empty(value: Any, schema: Mapping[str, Any], kept: Collection[str], parts: Mapping[str, Any]) -> Any:
-    schema = _resolved(schema, parts)
+def _without_empty(
+    value: Any, schema: Mapping[str, Any], kept_fields: Collection[str], parts: Mapping[str, Any]
+) -> Any:
+    schema = _resolve_schema(schema, parts)
     if isinstance(value, list):
-        return [_without_empty(one, schema.get("items", {}), kept, parts) for one in value]
+        return [_without_empty(item, schema.get("items", {}), kept_fields, parts) for item in value]
     if not isinstance(value, dict) or "properties" not in schema:
         return value
     whole = dict[str, Any]()
     for name, field in value.items():
         part = schema["properties"].get(name, {})
-        field = _without_empty(field, part, kept, parts)
+        field = _without_empty(field, part, kept_fields, parts)
         says_nothing = field in _EMPTY or (field is False and part.get("default") is False)
-        if name in kept or not says_nothing:
+        if name in kept_fields or not says_nothing:
             whole[name] = field
     return whole
 
 
-def _resolved(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> Mapping[str, Any]:
+def _resolve_schema(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the schema that is referred to; of a value that may be null that of the value."""
-    for one in schema.get("anyOf", ()):
-        if one != {"type": "null"}:
-            schema = one
+    for option in schema.get("anyOf", ()):
+        if option != {"type": "null"}:
+            schema = option
             break
     return parts[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
 
@@ -116,9 +118,11 @@ def optional_fields(schema: Any) -> Any:
         return [optional_fields(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    named = {"properties", "$defs"}
+    keyed = {"properties", "$defs"}
     return {
-        key: {name: optional_fields(one) for name, one in part.items()} if key in named else optional_fields(part)
+        key: {name: optional_fields(field_schema) for name, field_schema in part.items()}
+        if key in keyed
+        else optional_fields(part)
         for key, part in schema.items()
         if key != "required"
     }

@@ -45,7 +45,7 @@ SHORT_CONTEXT = 1
 
 def _size(proposals: list[WaitingProposal]) -> int:
     """Return how many bytes an answer with these proposals has."""
-    fields = [{name: value for name, value in asdict(one).items() if value} for one in proposals]
+    fields = [{name: value for name, value in asdict(proposal).items() if value} for proposal in proposals]
     return answer_size({"proposals": fields})
 
 
@@ -82,10 +82,10 @@ class InboxAnswer:
     runs: list[WaitingRunAnswer] = field(default_factory=list)
 
 
-def _seen() -> dict[int, int | None] | None:
+def _seen_versions() -> dict[int, int | None] | None:
     """Return by proposal the version that the person at the client was shown it with, None where nobody was asked."""
-    shown = asked_about.get()
-    return {int(identity): version for identity, version in json.loads(shown).items()} if shown else None
+    state = asked_about.get()
+    return {int(identity): version for identity, version in json.loads(state).items()} if state else None
 
 
 class ReviewTools:
@@ -107,11 +107,11 @@ class ReviewTools:
         with a review that waits."""
         settings = self._settings()
         # No reviewer is configured: the model of the client is asked, where the client lends it.
-        if settings.on and settings.thinker is None and mode == "auto":
-            settings = replace(settings, thinker=sampling_model(ctx))
+        if settings.on and settings.reviewer_model is None and mode == "auto":
+            settings = replace(settings, reviewer_model=sampling_model(ctx))
         return review.review_session(
             self._library,
-            self._who(ctx),
+            self._find_caller(ctx),
             settings,
             transcript_path=Path(transcript_path) if transcript_path else None,
             transcript=transcript,
@@ -128,8 +128,8 @@ class ReviewTools:
     ) -> Reviewed:
         """Answer the task of review_session: what should be learned, or nothing. Each candidate waits for a person, or
         is refused with the reason. Quotes are verbatim."""
-        who, settings = self._who(ctx), self._settings()
-        return review.submit_review(self._library, who, settings, review_id, candidates, why_none)
+        caller, settings = self._find_caller(ctx), self._settings()
+        return review.submit_review(self._library, caller, settings, review_id, candidates, why_none)
 
     def review_inbox(
         self,
@@ -147,8 +147,8 @@ class ReviewTools:
         ids = proposal_ids or ([proposal_id] if proposal_id is not None else [])
         if action == "list" and not ids:
             runs = [
-                WaitingRunAnswer(one.run, one.text, f"evolve_continue, or the person: {one.command}")
-                for one in waiting_runs(self._library)
+                WaitingRunAnswer(run.run, run.text, f"evolve_continue, or the person: {run.command}")
+                for run in waiting_runs(self._library)
             ]
             return InboxAnswer(self._list_waiting(), runs=runs)
         if action not in ACTIONS:
@@ -158,13 +158,13 @@ class ReviewTools:
         if action in ("list", "show"):
             # Several share the room of one answer.
             context = CONTEXT if len(ids) == 1 else SHORT_CONTEXT
-            shown = [verbs.show_proposal(self._library, identity, context=context) for identity in ids]
-            return InboxAnswer(self._as_read(shown))
-        decider = decider_of(self._who(ctx), ctx.request_context.request)
+            proposals = [verbs.show_proposal(self._library, identity, context=context) for identity in ids]
+            return InboxAnswer(self._as_read(proposals))
+        decider = decider_of(self._find_caller(ctx), ctx.request_context.request)
         if action == "reject":
             rejected = [verbs.reject(self._library, identity, reason, decider) for identity in ids]
             return InboxAnswer(decided=rejected)
-        how, seen = "approved in the client", _seen()
+        how, seen = "approved in the client", _seen_versions()
         decided = verbs.approve_together(self._library, decider, ids, reason, how, files, seen=seen)
         return InboxAnswer(decided=decided)
 
@@ -174,24 +174,26 @@ class ReviewTools:
         # So many leave no room for a difference.
         if len(waiting) > MOST_COMPARED:
             return self._as_read(waiting)
-        whole = [verbs.show_proposal(self._library, one.proposal_id, context=SHORT_CONTEXT) for one in waiting]
+        whole = [
+            verbs.show_proposal(self._library, proposal.proposal_id, context=SHORT_CONTEXT) for proposal in waiting
+        ]
         # First with all that belongs to them, then without their evidence.
-        for complete in (whole, [replace(one, grounds=None) for one in whole]):
-            if _size(listed := self._as_read(complete)) <= LISTED_BYTES:
-                return listed
-        listed = self._as_read(waiting)
+        for complete in (whole, [replace(proposal, grounds=None) for proposal in whole]):
+            if _size(readable := self._as_read(complete)) <= LISTED_BYTES:
+                return readable
+        readable = self._as_read(waiting)
         # There is no room for all: differences are added one by one while they fit.
-        for at, one in enumerate(whole):
-            more = [*waiting[:at], one, *waiting[at + 1 :]]
+        for at, proposal in enumerate(whole):
+            more = [*waiting[:at], proposal, *waiting[at + 1 :]]
             if _size(read := self._as_read(more)) <= LISTED_BYTES:
-                waiting, listed = more, read
-        return listed
+                waiting, readable = more, read
+        return readable
 
     def _as_read(self, proposals: list[WaitingProposal]) -> list[WaitingProposal]:
         """Return proposals as the client's agent reads them. The first with marks explains those of all."""
         read = redact_proposals(self._library, self._caller, as_read(proposals, Actor.AGENT))
-        first = next((at for at, one in enumerate(read) if one.notice), 0)
-        return [replace(one, notice="") if at > first else one for at, one in enumerate(read)]
+        first = next((at for at, proposal in enumerate(read) if proposal.notice), 0)
+        return [replace(proposal, notice="") if at > first else proposal for at, proposal in enumerate(read)]
 
     def compress_history(
         self,
@@ -204,5 +206,5 @@ class ReviewTools:
         files = review.AssetFiles(self._library.store.home / review.FOLDER)
         return review.compress_history(messages, keep=keep, max_tokens=max_tokens, files=files)
 
-    def _who(self, ctx: Context) -> Caller:
+    def _find_caller(self, ctx: Context) -> Caller:
         return caller_of(self._caller, ctx, self._sessions)

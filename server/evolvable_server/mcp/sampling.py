@@ -74,9 +74,9 @@ class SamplingModel:
 
     async def _sample(self, request: Request) -> CreateMessageResult:
         # create_message would do the same and warn that sampling is deprecated, at each call.
-        asked = SamplingMessage(role="user", content=TextContent(type="text", text=request.data))
+        message = SamplingMessage(role="user", content=TextContent(type="text", text=request.data))
         params = CreateMessageRequestParams(
-            messages=[asked], system_prompt=instructions_with_schema(request), max_tokens=request.max_tokens
+            messages=[message], system_prompt=instructions_with_schema(request), max_tokens=request.max_tokens
         )
         answer: CreateMessageResult = await self._ctx.session.send_request(
             CreateMessageRequest(params=params),

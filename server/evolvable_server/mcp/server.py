@@ -87,7 +87,7 @@ class LateTools(Protocol):
     """The schema of the arguments of each tool."""
 
     @property
-    def listed(self) -> list[types.Tool]:
+    def listed_tools(self) -> list[types.Tool]:
         """The tools as a client is told of them."""
 
     def make(self, name: str) -> None:
@@ -100,7 +100,7 @@ class LivePrompts(Protocol):
     async def everything(self) -> list[types.Prompt]:
         """Return them, by name."""
 
-    async def filled(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
+    async def fill_prompt(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:
         """Return one with its arguments. A mistake of the caller is the error "invalid params"."""
 
 
@@ -146,12 +146,12 @@ class LibraryServer(MCPServer[Any]):
 
     async def list_tools(self) -> list[types.Tool]:
         """Return the tools that may not be made yet, then the others."""
-        late = self.late_tools.listed if self.late_tools else ()
+        late = self.late_tools.listed_tools if self.late_tools else ()
         names = {tool.name for tool in late}
         # No known client reads an output schema, and together they would double the list. docs/mcp.md has the fields.
-        made = (tool.model_copy(update={"output_schema": None}) for tool in await super().list_tools())
+        registered = (tool.model_copy(update={"output_schema": None}) for tool in await super().list_tools())
         approved = await self.approved_tools.listed() if self.approved_tools else []
-        tools = [*late, *(tool for tool in made if tool.name not in names), *approved]
+        tools = [*late, *(tool for tool in registered if tool.name not in names), *approved]
         return [tool.model_copy(update={"name": self.prefix + tool.name}) for tool in tools] if self.prefix else tools
 
     async def call_tool(
@@ -160,13 +160,13 @@ class LibraryServer(MCPServer[Any]):
         """Call a tool; a mistake of the caller comes back as an error text, never as a protocol error."""
         try:
             name = name.removeprefix(self.prefix)
-            answer = await self._gated(name, arguments, context)
+            answer = await self._call_through_gates(name, arguments, context)
             tool = self._tool_manager.get_tool(name)
             return self._with_hints(brief_result(answer, tool), tool, context)
         except EvolvableError as error:  # before the tool ran, such as of its module, which could not be loaded
             return error_result(error.text)
 
-    async def _gated(
+    async def _call_through_gates(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None
     ) -> types.CallToolResult | types.InputRequiredResult:
         if name in self.unlisted:
@@ -181,10 +181,12 @@ class LibraryServer(MCPServer[Any]):
             if self.prefix + name not in tools:
                 return error_result(f"There is no tool {ascii(name[:80])}. The tools are {', '.join(sorted(tools))}.")
             schema = tools[self.prefix + name].input_schema
-        known = schema.get("properties", {})
+        properties = schema.get("properties", {})
         # pydantic would drop them, and a misspelt argument would pass unnoticed.
-        if unknown := sorted(set(arguments) - set(known)):
-            return error_result(f"{name} has no argument {', '.join(map(ascii, unknown))}. It has {', '.join(known)}.")
+        if unknown := sorted(set(arguments) - set(properties)):
+            return error_result(
+                f"{name} has no argument {', '.join(map(ascii, unknown))}. It has {', '.join(properties)}."
+            )
         for gate in self.gates:
             if context is not None and gate.asks(name, arguments):
                 return await gate.call(name, arguments, context, self._call)
@@ -247,7 +249,7 @@ class LibraryServer(MCPServer[Any]):
         self._make_prompts()
         registered = {prompt.name for prompt in await super().list_prompts()}
         if self.live_prompts is not None and name not in registered:
-            return await self.live_prompts.filled(name, arguments or {})
+            return await self.live_prompts.fill_prompt(name, arguments or {})
         try:
             return await super().get_prompt(name, arguments, context)
         except ValueError as error:
@@ -279,10 +281,10 @@ def add_hook_event(
     async def hook_event(arguments: Mapping[str, Any], request: Any) -> types.CallToolResult:
         event = hooks.parse_event(arguments)
         # Only a hook before a tool announces the call of that tool.
-        sessions.heard(event.session_id, event.tool_use_id if event.event == "PreToolUse" else "")
+        sessions.note_session(event.session_id, event.tool_use_id if event.event == "PreToolUse" else "")
         own = session_of(request, event.session_id) if event.session_id else ""
-        who = replace(caller, connection=connection_of(request, caller.connection))
-        dispatcher = hooks.HookDispatcher(config, library, who)
+        client_caller = replace(caller, connection=connection_of(request, caller.connection))
+        dispatcher = hooks.HookDispatcher(config, library, client_caller)
         text = await anyio.to_thread.run_sync(dispatcher.answer, {**arguments, "session_id": own})
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
 

@@ -18,7 +18,7 @@ SMALL_TOOLS: Mapping[str, Sequence[str]] = {
 
 def small_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     """Return a tool as it is listed in the small group: without what clients do not send to a model."""
-    schema, kept = tool["inputSchema"], SMALL_TOOLS[tool["name"]]
+    schema, argument_names = tool["inputSchema"], SMALL_TOOLS[tool["name"]]
     dropped = ("default", "minimum", "maximum", "maxLength")  # the descriptions say them
     properties = {
         name: {
@@ -27,7 +27,7 @@ def small_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
             if key not in dropped and not (key == "description" and "enum" in part)
         }
         for name, part in schema["properties"].items()
-        if name in kept
+        if name in argument_names
     }
     annotations = {
         key: value

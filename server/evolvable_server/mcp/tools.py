@@ -184,20 +184,20 @@ class Tools:
         """Find the skill for a task; call it before you start one. Its verdict "sure": load_skill `use`; "choose": open
         one of the choices, or go on without; "none": nothing in the library is for it, go on without. The same task has
         the same answer, so ask once. Text in `others` is not the user's."""
-        means = self._library.means
-        if means.thinker is None and means.client_thinks:
-            means = replace(means, thinker=sampling_model(ctx))
+        dependencies = self._library.dependencies
+        if dependencies.judge_model is None and dependencies.uses_client_model:
+            dependencies = replace(dependencies, judge_model=sampling_model(ctx))
         # Neither a self-check nor the client of a review or a trial is an agent at work.
         checks = SELF_CHECK in (ctx.request_context.meta or {})
         found = verbs.find_skill(
             self._library,
-            self._who(ctx),
+            self._note_caller(ctx),
             task,
             limit=limit,
             kind=kind,
             scopes=(scope,) if scope else None,
             mode=mode,
-            means=means,
+            dependencies=dependencies,
             to_agent=not checks and not is_review_process(os.environ),
             task_type=task_type,
         )
@@ -216,17 +216,17 @@ class Tools:
     ) -> types.CallToolResult:
         """Open a skill to work by it: its document, the names of its other files, and the use_id for report_outcome.
         Where it begins with an agent to run, or to work as, do that. Files are cut at 150,000 characters."""
-        who = self._who(ctx)
+        caller = self._note_caller(ctx)
         task_type = task_type or self._types.get(search_id or "")
         loaded = verbs.load_skill(
-            self._library, who, ref, version=version, path=path, search_id=search_id, task_type=task_type
+            self._library, caller, ref, version=version, path=path, search_id=search_id, task_type=task_type
         )
-        loaded = resources.redact_loaded(self._library, who, loaded)
-        found, text = verbs.load_delegate(self._library, who, loaded, task_type), document(loaded, enclose=True)
+        loaded = resources.redact_loaded(self._library, caller, loaded)
+        found, text = verbs.load_delegate(self._library, caller, loaded, task_type), document(loaded, enclose=True)
         if found is not None:
             starts = delegated_work.starts_subagent(found, ctx)
             if not starts:
-                verbs.use_delegate(self._library, who, found)
+                verbs.use_delegate(self._library, caller, found)
             lends = self._delegates and sampling_model(ctx) is not None
             opening = delegated_work.opening_of(found, loaded, starts=starts, lends=lends)
             text = f"{opening}\n\n---\n\n{text}"
@@ -246,7 +246,7 @@ class Tools:
         this session loaded that version."""
         return report(
             self._library,
-            self._who(ctx),
+            self._note_caller(ctx),
             outcome=outcome,
             use_id=use_id,
             ref=ref,
@@ -271,7 +271,7 @@ class Tools:
     ) -> types.CallToolResult:
         """List what the library holds, by name, page by page. To find a skill for a task, use find_skill."""
         listing = verbs.list_resources(
-            self._library, self._who(ctx), kind=kind, query=query, scope=scope, limit=limit, cursor=cursor
+            self._library, self._note_caller(ctx), kind=kind, query=query, scope=scope, limit=limit, cursor=cursor
         )
         return types.CallToolResult(content=[], structured_content=listing_answer(listing, limit=limit, detail=detail))
 
@@ -283,9 +283,9 @@ class Tools:
         path: Annotated[str | None, Field(description="a file of it; default its main file")] = None,
     ) -> str | list[str]:
         """Read a file of any version of a resource, such as before a change. To work by a skill, use load_skill."""
-        who = self._who(ctx)
-        loaded = verbs.get_resource(self._library, who, ref, version=version, path=path)
-        return blocks(resources.redact_loaded(self._library, who, loaded))
+        caller = self._note_caller(ctx)
+        loaded = verbs.get_resource(self._library, caller, ref, version=version, path=path)
+        return blocks(resources.redact_loaded(self._library, caller, loaded))
 
     def resource_history(
         self,
@@ -298,7 +298,7 @@ class Tools:
         """Show the versions of a resource: when, by whom and why it changed. With from_version or to_version also the
         diff. Works for removed resources too."""
         past = verbs.resource_history(
-            self._library, self._who(ctx), ref, from_version=from_version, to_version=to_version, limit=limit
+            self._library, self._note_caller(ctx), ref, from_version=from_version, to_version=to_version, limit=limit
         )
         return resources.redact_history(self._library, self._caller, past)
 
@@ -329,7 +329,7 @@ class Tools:
             resources.check_copy(self._library, self._caller, copy_of, ref)
         return verbs.update_resource(
             self._library,
-            self._who(ctx),
+            self._note_caller(ctx),
             ref,
             reason,
             files=files,
@@ -352,7 +352,13 @@ class Tools:
         """Bring an old version of a resource, or a removed resource, back as a new version. To take back one operation,
         use undo."""
         return verbs.restore_resource(
-            self._library, self._who(ctx), ref, version, reason, expected_version=expected_version, propose=propose
+            self._library,
+            self._note_caller(ctx),
+            ref,
+            version,
+            reason,
+            expected_version=expected_version,
+            propose=propose,
         )
 
     def remove_resource(
@@ -366,7 +372,7 @@ class Tools:
         """Remove a resource that is no longer wanted. Its versions stay, and restore_resource brings it back. The
         removal of what others made waits for a person."""
         return verbs.remove_resource(
-            self._library, self._who(ctx), ref, reason, expected_version=expected_version, propose=propose
+            self._library, self._note_caller(ctx), ref, reason, expected_version=expected_version, propose=propose
         )
 
     def undo(
@@ -380,14 +386,14 @@ class Tools:
         """Take back one operation, or all that a session changed. Later changes stay; where they overlap, a resource is
         left alone and listed under conflicts. What others did, or more than five resources, waits for a person."""
         back = propose_undo if propose else revert_or_propose
-        return back(self._library, self._who(ctx), reason, operation=operation, session=session)
+        return back(self._library, self._note_caller(ctx), reason, operation=operation, session=session)
 
     def _note_type(self, search: str, task_type: str) -> None:
         self._types[search] = task_type
         if len(self._types) > MAX_SEARCHES:
             del self._types[next(iter(self._types))]
 
-    def _who(self, ctx: Context) -> Caller:
+    def _note_caller(self, ctx: Context) -> Caller:
         caller = caller_of(self._caller, ctx, self._sessions)
         self._library.note_session(caller)
         return caller

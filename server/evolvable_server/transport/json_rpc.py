@@ -102,11 +102,11 @@ def read_frame(line: bytes | LongLine) -> types.JSONRPCMessage | JsonRpcRefusal 
         # Values as well as keys would stay in a table of 16,384 strings, and hardly one comes twice.
         frame = from_json(line, allow_inf_nan=False, cache_strings="keys")
     except ValueError as error:
-        return _explained(line, str(error))
+        return _explain_refusal(line, str(error))
     return _refusal(frame) or _message(frame)
 
 
-def _explained(line: bytes, reason: str) -> types.JSONRPCMessage | JsonRpcRefusal | None:
+def _explain_refusal(line: bytes, reason: str) -> types.JSONRPCMessage | JsonRpcRefusal | None:
     """Say of a line that the strict parser refused what is wrong, and of which request when a lenient one can tell."""
     if _HEADER.match(line):
         return None

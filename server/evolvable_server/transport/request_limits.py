@@ -147,7 +147,7 @@ class Drain:
         """Refuse new requests from now on."""
         self._ending.set()
 
-    async def finished(self, grace: float) -> bool:
+    async def wait_until_idle(self, grace: float) -> bool:
         """Return whether all that was in flight ended within `grace` seconds; at once when nothing was."""
         with anyio.move_on_after(grace):
             while self._in_flight:
@@ -190,11 +190,11 @@ class ShareLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         (shares, wait), bearer = self._limit_for(scope), bearer_in(scope)
-        with shares.hold(bearer) as held:
+        with shares.hold(bearer) as hold:
             # Holding nothing: a wait must not take a place.
             await shares.until_free(bearer, wait)
             try:
-                held.add()
+                hold.add()
             except Full as full:
                 await limit_response(full, self._what, close=self._closes)(scope, receive, send)
                 return
@@ -223,8 +223,8 @@ def limit_at_work(app: ASGIApp) -> ShareLimit:
 
 def limit_response(full: Full, what: str, *, close: bool = False) -> ASGIApp:
     """Return the answer to a request over a limit, which says when to send it again."""
-    whose = "You have" if full.status == 429 else "There are"
-    answer = retry_response(f"{whose} too many {what}.", full.status)
+    subject = "You have" if full.status == 429 else "There are"
+    answer = retry_response(f"{subject} too many {what}.", full.status)
     if close:
         answer.headers["connection"] = "close"
     return answer
@@ -303,13 +303,13 @@ class BodyLimit:
         if refusal := _refusal(Headers(scope=scope)):
             await refusal(scope, receive, send)
             return
-        with self._held.hold(bearer_in(scope)) as held:
+        with self._held.hold(bearer_in(scope)) as hold:
             try:
-                body = await _whole(receive, held)
+                body = await _read_body(receive, hold)
             except _Gone:
                 return
             except _TooLong as long:
-                held.free()  # what is dropped is not held
+                hold.free()  # what is dropped is not held
                 await _discard(receive, long.more)
                 await _TOO_LONG(scope, receive, send)
                 return
@@ -324,7 +324,7 @@ class BodyLimit:
             await self._app(scope, replay_body(body, receive), send)
 
 
-async def _whole(receive: Receive, held: Hold) -> bytes:
+async def _read_body(receive: Receive, hold: Hold) -> bytes:
     body = bytearray()
     while True:
         message = await receive()
@@ -332,7 +332,7 @@ async def _whole(receive: Receive, held: Hold) -> bytes:
             raise _Gone
         part, more = message.get("body", b""), message.get("more_body", False)
         # Counted before it is kept: what has no room raises.
-        held.add(len(part))
+        hold.add(len(part))
         body += part
         if len(body) > MAX_BODY:
             raise _TooLong(more)

@@ -86,7 +86,7 @@ class Lifecycle:
             self.begun.set()
         self.on_begin()
 
-    def signalled(self, number: int) -> None:
+    def handle_signal(self, number: int) -> None:
         """Begin the end; a second signal does not wait for replies any more."""
         if self.begun.is_set():
             self.finish()
@@ -186,7 +186,7 @@ if sys.platform != "win32":
         def _answer(self, rings: bytes) -> None:
             for number in rings:
                 if number in _SIGNALS:  # a signal that somebody else handles rings too
-                    self._lifecycle.signalled(number)
+                    self._lifecycle.handle_signal(number)
 
         def _pause(self) -> float:
             until_deadline = max(0.0, self._lifecycle.deadline - time.monotonic())
@@ -381,7 +381,7 @@ class _Client:
         return True
 
     async def _write(self, message: types.JSONRPCMessage) -> None:
-        line = _encoded(message)
+        line = _encode(message)
         try:
             with anyio.CancelScope(shield=True):  # half a line would spoil the next one
                 async with self._writing:
@@ -417,12 +417,12 @@ class _Client:
         return await to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
 
 
-def _encoded(message: types.JSONRPCMessage) -> bytes:
+def _encode(message: types.JSONRPCMessage) -> bytes:
     """Return the line that says `message`; of a result that JSON cannot say, an error in its place."""
     try:
         return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
     except ValueError:
         _log.exception("a message cannot be written as JSON")
     if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
-        return _encoded(JsonRpcRefusal(message.id, types.INTERNAL_ERROR, "The result cannot be written as JSON.").reply)
+        return _encode(JsonRpcRefusal(message.id, types.INTERNAL_ERROR, "The result cannot be written as JSON.").reply)
     return b""

@@ -94,17 +94,17 @@ def join_command(
     """
     state.require_person("Joining a library")
     if undo:
-        return _leave(state, joining.normalized(url))
+        return _leave(state, joining.normalize_url(url))
     if project is not None:
-        return _name_project(state, joining.normalized(url), project)
+        return _name_project(state, joining.normalize_url(url), project)
     found = anyio.run(joining.find_library, url)
     if any(_places(state, found.name, clients)):
         check_lasting(_start(state, found.name))  # before anybody signs in
     say(f"{found.resource} is served for people who sign in at:", f"\n  {one_line(found.issuer)}\n")
     confirm("Sign in there?", yes=yes, refused="You did not sign in.", hint="Nothing was changed.")
-    asked = scopes or (*joining.SCOPES, *(["evolvable:approve"] if approve else []))
-    one = anyio.run(_sign_in, found, client_id, device, port, asked)
-    path = joining.save_membership(found.name, one)
+    requested_scopes = scopes or (*joining.SCOPES, *(["evolvable:approve"] if approve else []))
+    membership = anyio.run(_sign_in, found, client_id, device, port, requested_scopes)
+    path = joining.save_membership(found.name, membership)
     try:
         tools = anyio.run(count_tools, found.name)
     # Also for Ctrl-C: a token that was not tried must not stay on the disk.
@@ -245,10 +245,10 @@ def _connect(state: CommandContext, found: ServedLibrary, clients: Sequence[str]
 def _name_project(state: CommandContext, resource: str, project: str) -> Output[Joined]:
     """Note which project of a joined library the open project is. Raise NotFound for one that was not joined."""
     name = joining.membership_name(resource)
-    one = joining.load_membership(name)
+    membership = joining.load_membership(name)
     place = main_project(state.config().project)
     path = joining.name_project(name, place, check_scope(project))
-    done = Joined(name, resource, one.issuer, 0, [str(path)], f"evolvable team join {resource} --undo")
+    done = Joined(name, resource, membership.issuer, 0, [str(path)], f"evolvable team join {resource} --undo")
     return Output(
         done, lambda _: say(f"{place} is the project {project} of {resource}, from the next start of a client.")
     )
@@ -266,7 +266,7 @@ def _leave(state: CommandContext, resource: str) -> Output[Joined]:
     left = Joined(name, resource, "", 0, changed)
 
     def show(_: object) -> None:
-        say(*(f"Changed: {one}" for one in changed) if changed else ("Nothing of it was there.",))
+        say(*(f"Changed: {file}" for file in changed) if changed else ("Nothing of it was there.",))
         say("The token ends by itself; the provider's own page ends it at once.")
 
     return Output(left, show)
@@ -274,7 +274,7 @@ def _leave(state: CommandContext, resource: str) -> Output[Joined]:
 
 def _show(joined: Joined) -> None:
     say(f"Joined {joined.resource}: it answered with {joined.tools} tools.")
-    say(*(f"Changed: {one}" for one in joined.changed))
+    say(*(f"Changed: {file}" for file in joined.changed))
     say(f"To undo: {joined.undo}")
 
 

@@ -45,15 +45,15 @@ def move_command(state: CommandContext, target: str) -> Output[Moved]:
         if is_address(target) == (source.backend.journal == "postgresql"):
             raise InvalidArgument("Source and target are of one kind.", "--to takes a URL for a library in a folder.")
         _check(source)
-        with Store.open(home, create=True, registered=registered_homes) as made:
-            copied = import_postgres("transfer").transfer(source.backend, made.backend)
+        with Store.open(home, create=True, registered=registered_homes) as target_store:
+            copied = import_postgres("transfer").transfer(source.backend, target_store.backend)
             for part in plugins.archive_parts():
-                part.merge_backup(made.home, source.home)
+                part.merge_backup(target_store.home, source.home)
             # Folders and projects belong to the home and not to the database, so they are carried
             # apart.
-            add_projects(made.home, source.home)
-            carry_places(source.backend.bindings, made.home)
-            _check(made)
+            add_projects(target_store.home, source.home)
+            carry_places(source.backend.bindings, target_store.home)
+            _check(target_store)
         folders = [str(folder.path) for folder in source.backend.bindings.folders()]
         where = source.backend.where
     result = Moved(where, target if is_address(target) else str(home), copied.rows, copied.digest, folders)

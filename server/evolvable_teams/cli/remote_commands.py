@@ -125,7 +125,7 @@ def remote_command(
     if name is None or (action == "add") != (url is not None):
         raise click.UsageError("`team remote add` takes a name and an address, the other actions one name or key.")
     if action in ("allow", "disallow"):
-        return _set_key(state, name, wanted=action == "allow")
+        return _set_key(state, name, allowed=action == "allow")
     if action == "remove":
         return _remove(state, name)
     return _add(state, name, url or "", branch, scopes, parts, signed=signed)
@@ -141,32 +141,34 @@ def _add(
     *,
     signed: bool,
 ) -> Output[Any]:
-    known = {one.name: one for one in _named(state)}
-    there = known.get(check_remote_name(name))
+    by_name = {remote.name: remote for remote in _library_remotes(state)}
+    existing = by_name.get(check_remote_name(name))
     place = state.config().home.resolve()
-    wanted = tuple(dict.fromkeys(check_scope(one) for one in scopes)) or (USER_SCOPE,)
-    if plugins := list(filter(is_plugins, wanted)):
+    chosen_scopes = tuple(dict.fromkeys(check_scope(scope) for scope in scopes)) or (USER_SCOPE,)
+    if plugins := list(filter(is_plugins, chosen_scopes)):
         raise InvalidArgument(
             f"{plugins[0]} is a plugin's.", "A plugin comes from its own marketplace; push your scopes."
         )
     where = check_address(url), str(place), check_branch(branch)
-    made = NamedRemote(name, *where, wanted, tuple(dict.fromkeys(parts)), signed=signed)
+    added = NamedRemote(name, *where, chosen_scopes, tuple(dict.fromkeys(parts)), signed=signed)
     # The same remote again changes nothing; another one under its name would lose the old address.
-    if there is not None and there != made:
-        wants = f"It goes to {there.url}, branch {there.branch}; this would be {made.url}, branch {made.branch}."
+    if existing is not None and existing != added:
+        wants = (
+            f"It goes to {existing.url}, branch {existing.branch}; this would be {added.url}, branch {added.branch}."
+        )
         raise AlreadyExists(f"A remote is named {name} already. {wants}", "Remove it first, or choose another name.")
-    if there is None:
-        _store(name, place, made, state.signer())
+    if existing is None:
+        _store(name, place, added, state.signer())
     return Output(
-        dataclasses.asdict(made), lambda _: say(f"{name} is {made.url}; `evolvable team push` sends the library.")
+        dataclasses.asdict(added), lambda _: say(f"{name} is {added.url}; `evolvable team push` sends the library.")
     )
 
 
 def _remove(state: CommandContext, name: str) -> Output[Any]:
-    remote, said = _named_one(state, name), state.config().person.edited
-    if remote not in said.remotes:
+    remote, person_config = _named_remote(state, name), state.config().person.editable
+    if remote not in person_config.remotes:
         hint = "Unset EVOLVABLE_CONFIG to change the account's configuration. Nothing was changed."
-        raise NotFound(f"{said.path} does not name {name}: the account's configuration does.", hint)
+        raise NotFound(f"{person_config.path} does not name {name}: the account's configuration does.", hint)
     _store(name, state.config().home.resolve(), None, state.signer())
     with state.library() as (library, _):
         library.store.backend.remotes.forget(name)
@@ -175,64 +177,64 @@ def _remove(state: CommandContext, name: str) -> Output[Any]:
     )
 
 
-def _set_key(state: CommandContext, key: str, *, wanted: bool) -> Output[Any]:
+def _set_key(state: CommandContext, key: str, *, allowed: bool) -> Output[Any]:
     if not re.fullmatch(r"[0-9a-f]{64}", key):
         hint = "The owner of the key sees it with `evolvable care approvals status --json`."
         raise InvalidArgument(f"{ascii(key[:80])} is not a public key of 64 hexadecimal digits.", hint)
-    _store_key(key, state.config().home, state.signer(), wanted=wanted)
-    said = "count when they are pulled" if wanted else "count no longer"
-    return Output({"key": key, "allowed": wanted}, lambda _: say(f"Approvals that {key[:16]} signed {said}."))
+    _store_key(key, state.config().home, state.signer(), allowed=allowed)
+    effect = "count when they are pulled" if allowed else "count no longer"
+    return Output({"key": key, "allowed": allowed}, lambda _: say(f"Approvals that {key[:16]} signed {effect}."))
 
 
 def _store(name: str, home: Path, remote: NamedRemote | None, signer: Signer | None) -> None:
     """Name a remote of a library, or take its name out of the configuration. Raise as `edit_config`."""
 
     def change(document: Any) -> None:
-        known = document.pop("remotes", [])
-        kept = [one for one in known if (one.get("name"), one.get("home")) != (name, str(home))]
+        rows = document.pop("remotes", [])
+        remaining = [row for row in rows if (row.get("name"), row.get("home")) != (name, str(home))]
         if remote is not None:
             scopes, parts = list(remote.scopes), list(remote.parts)
             entry = {"name": name, "url": remote.url, "home": str(home), "branch": remote.branch}
             signed = {"signed": True} if remote.signed else {}
-            kept.append(entry | {"scopes": scopes, "with": parts} | signed)
-        if kept:
-            document["remotes"] = kept
+            remaining.append(entry | {"scopes": scopes, "with": parts} | signed)
+        if remaining:
+            document["remotes"] = remaining
 
     edit_config(change, home, signer)
 
 
-def _store_key(key: str, home: Path, signer: Signer | None, *, wanted: bool) -> None:
+def _store_key(key: str, home: Path, signer: Signer | None, *, allowed: bool) -> None:
     """List a public key whose approvals count when they are pulled, or take it out. Raise as `edit_config`."""
 
     def change(document: Any) -> None:
-        kept = [one for one in document.pop("remote_keys", []) if one != key]
-        if keys := [*kept, *[key] * wanted]:
+        remaining = [listed_key for listed_key in document.pop("remote_keys", []) if listed_key != key]
+        if keys := [*remaining, *[key] * allowed]:
             document["remote_keys"] = keys
 
     check_account_file("Whose approvals count")
     edit_config(change, home, signer)
 
 
-def _named(state: CommandContext) -> list[NamedRemote]:
+def _library_remotes(state: CommandContext) -> list[NamedRemote]:
     config = state.config()
     place = str(config.home.resolve())
-    return [one for one in config.person.remotes if one.home == place]
+    return [remote for remote in config.person.remotes if remote.home == place]
 
 
 def _find(state: CommandContext, name: str) -> Remote:
-    one, keys = _named_one(state, name), state.config().person.remote_keys
-    where = check_address(one.url), one.home, check_branch(one.branch)
+    entry, keys = _named_remote(state, name), state.config().person.remote_keys
+    where = check_address(entry.url), entry.home, check_branch(entry.branch)
     looks = next(iter(plugins.archive_parts()), None)
-    return Remote(one.name, *where, one.scopes, one.parts, one.signed, keys, looks)
+    return Remote(entry.name, *where, entry.scopes, entry.parts, entry.signed, keys, looks)
 
 
-def _named_one(state: CommandContext, name: str) -> NamedRemote:
-    for one in _named(state):
-        if one.name == name:
-            return one
-    known = ", ".join(one.name for one in _named(state)) or "none"
+def _named_remote(state: CommandContext, name: str) -> NamedRemote:
+    for remote in _library_remotes(state):
+        if remote.name == name:
+            return remote
+    names = ", ".join(remote.name for remote in _library_remotes(state)) or "none"
     raise NotFound(
-        f"No remote is named {ascii(name[:80])}.", f"Those named: {known}. `evolvable team remote add` names one."
+        f"No remote is named {ascii(name[:80])}.", f"Those named: {names}. `evolvable team remote add` names one."
     )
 
 
@@ -240,11 +242,20 @@ def _statuses(state: CommandContext) -> list[RemoteStatus]:
     found = []
     with state.library() as (library, _):
         log = library.store.backend.remotes
-        for one in _named(state):
-            known = log.state(one.name, one.url)
-            waits = [str(row.ref) for row in log.waiting(known) if not row.is_unsent]
-            said = (one.name, one.url, one.branch, [*one.scopes], [*one.parts], known.at, known.seen, waits)
-            found.append(RemoteStatus(*said))
+        for remote in _library_remotes(state):
+            remote_state = log.state(remote.name, remote.url)
+            waits = [str(row.ref) for row in log.waiting(remote_state) if not row.is_unsent]
+            fields = (
+                remote.name,
+                remote.url,
+                remote.branch,
+                [*remote.scopes],
+                [*remote.parts],
+                remote_state.at,
+                remote_state.seen,
+                waits,
+            )
+            found.append(RemoteStatus(*fields))
     return found
 
 
@@ -253,13 +264,18 @@ def _show_all(found: list[RemoteStatus]) -> None:
         say("The library has no remote. `evolvable team remote add origin URL` names one.")
         return
     rows: list[Row] = [
-        [(one.name, "bold"), one.url, one.branch, local_time(one.synchronised) if one.synchronised else "never"]
-        for one in found
+        [
+            (status.name, "bold"),
+            status.url,
+            status.branch,
+            local_time(status.synchronised) if status.synchronised else "never",
+        ]
+        for status in found
     ]
     show_table(["name", "address", "branch", "synchronised"], rows, names=("address",), spare=("branch",))
-    for one in found:
-        if one.waiting:
-            say(f"Waits for you, of {one.name}: {some(one.waiting, 10)}")
+    for status in found:
+        if status.waiting:
+            say(f"Waits for you, of {status.name}: {some(status.waiting, 10)}")
 
 
 @command("push")
@@ -311,27 +327,27 @@ def pull_command(
     if watch is None:
         with state.library() as (library, caller):
             result = _pull(state, library, caller, remote, yes=yes, attended=True)
-            kept = _purge(state, library, caller, remote, result.purged, purge=purge, yes=yes)
-        return Output(result, _show_pull, found_code(result.refused, result.proposals, kept))
+            waits = _purge(state, library, caller, remote, result.purged, purge=purge, yes=yes)
+        return Output(result, _show_pull, found_code(result.refused, result.proposals, waits))
     _watch(state, remote, watch, yes=yes)
     return None
 
 
 def _watch(state: CommandContext, remote: Remote, seconds: float, *, yes: bool) -> NoReturn:
     """Pull until interrupted. An error is said once; the pauses grow while it lasts."""
-    pause, said = seconds, ""
+    pause, last_error = seconds, ""
     while True:
         error = _pull_once(state, remote, yes=yes)
         if error is None:
-            if said:
+            if last_error:
                 remark(f"{remote.name} can be pulled again.")
-            pause, said = seconds, ""
+            pause, last_error = seconds, ""
         else:
             pause = max(seconds, min(2 * pause, LONGEST_PAUSE))
-            if str(error) != said:
+            if str(error) != last_error:
                 state.fail(error)
                 remark(f"It is tried again, after up to {max(seconds, LONGEST_PAUSE):,.0f} seconds each time.")
-            said = str(error)
+            last_error = str(error)
         time.sleep(pause)
 
 
@@ -378,10 +394,10 @@ def _purge(
     remark(f"Others purged {count(len(found), 'file')} that {remote.name} had; here they are in:", *places[:MAX_LISTED])
     if len(places) > MAX_LISTED:
         remark(f"and {len(places) - MAX_LISTED:,} more versions")
-    asked = caller.identity.principal is Principal.PERSON and not yes and not state.json
-    if purge or (asked and ask_yes("Purge them here too, for good?", err=True)):
+    may_ask = caller.identity.principal is Principal.PERSON and not yes and not state.json
+    if purge or (may_ask and ask_yes("Purge them here too, for good?", err=True)):
         done = purge_as_elsewhere(library, caller, remote, found)
-        warn(*(f"still there: {one}" for one in done.remains))
+        warn(*(f"still there: {place}" for place in done.remains))
         return False
     remark(f"They stay here. `evolvable team pull {remote.name} --purge` purges them.")
     return True
@@ -389,17 +405,19 @@ def _purge(
 
 def _lines(remote: Remote, coming: list[IncomingResource]) -> list[str]:
     lines = [f"{remote.name} brings {count(len(coming), 'resource')}:"]
-    for one in coming[:MAX_LISTED]:
-        lines.append(f"\n{one.ref}  {one.arrival}{f': {one.why}' if one.why else ''}")
-        lines += [f"  approved: {one.approved}"] * bool(one.approved)
-        lines += [f"  {finding.severity}: {finding}" for finding in one.findings[:MAX_FINDINGS]]
-        if len(one.findings) > MAX_FINDINGS:
-            lines.append(f"  and {len(one.findings) - MAX_FINDINGS} more findings")
-        if one.capabilities:
-            lines.append(f"  it has the means: {', '.join(one.capabilities)}")
+    for resource in coming[:MAX_LISTED]:
+        lines.append(f"\n{resource.ref}  {resource.arrival}{f': {resource.why}' if resource.why else ''}")
+        lines += [f"  approved: {resource.approved}"] * bool(resource.approved)
+        lines += [f"  {finding.severity}: {finding}" for finding in resource.findings[:MAX_FINDINGS]]
+        if len(resource.findings) > MAX_FINDINGS:
+            lines.append(f"  and {len(resource.findings) - MAX_FINDINGS} more findings")
+        if resource.capabilities:
+            lines.append(f"  it has the means: {', '.join(resource.capabilities)}")
     rest = coming[MAX_LISTED:]
     if rest:
-        found = sum(1 for one in rest if any(mark.severity is not FindingSeverity.LOW for mark in one.findings))
+        found = sum(
+            1 for resource in rest if any(mark.severity is not FindingSeverity.LOW for mark in resource.findings)
+        )
         lines.append(f"\nand {len(rest):,} more, {found:,} of them with findings.")
     return lines
 

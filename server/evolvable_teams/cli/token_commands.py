@@ -36,7 +36,7 @@ def token_command(
     action: str,
     name: str | None,
     expires: timedelta | None,
-    **given: bool,
+    **permissions: bool,
 ) -> Output[Any]:
     """Make, list and end tokens for HTTP.
 
@@ -45,7 +45,7 @@ def token_command(
     """
     if (action == "list") != (name is None):
         raise click.UsageError("`team token list` takes no name, every other action the name of a token.")
-    if action != "add" and (expires or any(given.values())):
+    if action != "add" and (expires or any(permissions.values())):
         raise click.UsageError("--report, --write, --approve and --expires go with `team token add`.")
     home = state.config().home
     check_home(home, registered_homes)
@@ -57,11 +57,11 @@ def token_command(
         revoked = tokens.revoke(name)
         state.record("revoke token", name)
         return Output(token_row(revoked), lambda _: say(f"Token {name} is revoked."))
-    asked = [permission for permission in Permission if given.get(permission)]
+    granted = [permission for permission in Permission if permissions.get(permission)]
     state.unlock()
-    made, secret = tokens.add(name, asked, expires)
-    state.record("add token", f"{name}: {', '.join(made.permissions)}")
-    return Output(token_row(made, secret), lambda _: _show_secret(made.name, made.permissions, secret))
+    token, secret = tokens.add(name, granted, expires)
+    state.record("add token", f"{name}: {', '.join(token.permissions)}")
+    return Output(token_row(token, secret), lambda _: _show_secret(token.name, token.permissions, secret))
 
 
 def _show_secret(name: str, permissions: tuple[Permission, ...], secret: str) -> None:

@@ -79,9 +79,9 @@ def connection_limit() -> int:
     if resource is None:
         return MAX_CONNECTIONS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_CONNECTIONS + SPARE_DESCRIPTORS
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    needed = MAX_CONNECTIONS + SPARE_DESCRIPTORS
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if soft == resource.RLIM_INFINITY:
@@ -210,10 +210,10 @@ class TimedConnection(H11Protocol):
     @property
     def waits(self) -> bool:
         """Whether nothing is asked on this connection: no request is arriving or worked on, or all are answered."""
-        return bool(self.conn.their_state is h11.IDLE or self._answered or self.transport.is_closing())
+        return bool(self.conn.their_state is h11.IDLE or self._is_answered or self.transport.is_closing())
 
     @property
-    def _answered(self) -> bool:
+    def _is_answered(self) -> bool:
         """Whether the request is answered, though the rest of it may still be on its way."""
         return self.cycle is not None and self.cycle.response_complete
 
@@ -237,12 +237,19 @@ class TimedConnection(H11Protocol):
         """Return whether this connection can stay; close the one that is idle longest when that is needed for it."""
         if len(self.connections) <= self.limit:
             return True
-        others = [one for one in self.connections if isinstance(one, TimedConnection) and one is not self]
-        if sum(not one._newcomer for one in others) < self.limit:
+        others = [
+            connection
+            for connection in self.connections
+            if isinstance(connection, TimedConnection) and connection is not self
+        ]
+        if sum(not connection._newcomer for connection in others) < self.limit:
             return True
-        waiting = sorted((one for one in others if one.waits and not one._newcomer), key=lambda one: one._since)
+        waiting = sorted(
+            (connection for connection in others if connection.waits and not connection._newcomer),
+            key=lambda connection: connection._since,
+        )
         # A request that arrived, and was not read yet, is none to cut off.
-        oldest = next((one for one in waiting if not _has_arrived(one.transport)), None)
+        oldest = next((connection for connection in waiting if not _has_arrived(connection.transport)), None)
         if oldest is None:
             return False
         # Before the abort: connection_lost runs in a later turn of the loop, and two newcomers must
@@ -262,9 +269,9 @@ class TimedConnection(H11Protocol):
             self._stop()
         elif state is h11.IDLE and self.timeout_keep_alive_task is not None:
             self._stop()  # between two requests; uvicorn's own timer runs
-        elif self._timed != (awaited := (state, state is h11.SEND_BODY and self._answered)):
+        elif self._timed != (awaited := (state, state is h11.SEND_BODY and self._is_answered)):
             self._stop()
-            seconds = HEADER_SECONDS if state is h11.IDLE else ANSWERED_SECONDS if self._answered else BODY_SECONDS
+            seconds = HEADER_SECONDS if state is h11.IDLE else ANSWERED_SECONDS if self._is_answered else BODY_SECONDS
             self._timed, self._timer = awaited, self.loop.call_later(seconds, self._late)
 
     def _stop(self) -> None:
@@ -375,7 +382,7 @@ class HttpSessions:
         """Pass on a request of a session, or the one that opens it; forget the session with its end."""
         status = 0
 
-        async def seen(message: Message) -> None:
+        async def note_start(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -388,7 +395,7 @@ class HttpSessions:
         session.used = bool(session.id)
         session.busy += 1
         try:
-            await self._app(scope, receive, seen)
+            await self._app(scope, receive, note_start)
         finally:
             session.busy -= 1
             session.last = time.monotonic()
@@ -399,13 +406,19 @@ class HttpSessions:
     async def _make_room(self, bearer: str | None, scope: Scope) -> None:
         """End sessions until there is room for one more of this bearer. Raise Full when none of them is idle."""
         late = time.monotonic() - SESSION_IDLE_SECONDS
-        for session in [one for one in self._sessions if not one.busy and one.last < late]:
+        for session in [candidate for candidate in self._sessions if not candidate.busy and candidate.last < late]:
             self._forget(session)  # the SDK has ended it
         # Ending a session awaits the application, so the count is taken again each time.
         while (crowd := self._crowd(bearer)) is not None:
-            idle = min((one for one in crowd if not one.busy), key=lambda one: one.rank, default=None)
+            idle = min(
+                (candidate for candidate in crowd if not candidate.busy),
+                key=lambda candidate: candidate.rank,
+                default=None,
+            )
             if idle is None:
-                raise Full(429 if bearer is not None and any(one.bearer == bearer for one in crowd) else 503)
+                raise Full(
+                    429 if bearer is not None and any(candidate.bearer == bearer for candidate in crowd) else 503
+                )
             await self._end(idle, scope)
 
     def _crowd(self, bearer: str | None) -> list[_Session] | None:

@@ -20,7 +20,7 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from evolvable_server import SCOPE, Permission, granted, narrowed
+from evolvable_server import SCOPE, Permission, grant_permissions, narrow_permissions
 from evolvable_server.mcp.call import name_of, permissions_of
 from evolvable_store.errors import EvolvableError, InvalidArgument
 from evolvable_teams.http.http_auth import HttpSettings, OAuth
@@ -51,16 +51,16 @@ def accepted_hosts(settings: HttpSettings, port: int) -> frozenset[str]:
     if not is_loopback(settings.host) and not _is_wildcard(settings.host):
         names.append(f"[{settings.host}]" if ":" in settings.host else settings.host.lower())
     own = {f"{name}:{port}" for name in names} | (set(names) if port == 80 else set())
-    return frozenset(own | set(_checked(settings.hosts, _HOST, "host", "skills.example.org or 10.0.0.5:8642")))
+    return frozenset(own | set(_check_values(settings.hosts, _HOST, "host", "skills.example.org or 10.0.0.5:8642")))
 
 
 def accepted_origins(settings: HttpSettings, port: int) -> frozenset[str]:
     """Return the values of Origin that are answered: pages of this server itself, and those that are set."""
     own = {f"http://{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")}
-    return frozenset(own | set(_checked(settings.origins, _ORIGIN, "origin", "https://skills.example.org")))
+    return frozenset(own | set(_check_values(settings.origins, _ORIGIN, "origin", "https://skills.example.org")))
 
 
-def _checked(values: Iterable[str], form: re.Pattern[str], what: str, example: str) -> Iterable[str]:
+def _check_values(values: Iterable[str], form: re.Pattern[str], what: str, example: str) -> Iterable[str]:
     for value in values:
         small = value.lower()
         if not form.fullmatch(small):
@@ -89,7 +89,7 @@ class OAuthVerifier:
         self._oauth = oauth
         keys = KeySet(oauth.issuer, oauth.jwks or "")
         self._claims: Callable[[str], Awaitable[dict[str, Any] | None]] = (
-            partial(_introspected, oauth)
+            partial(_introspect, oauth)
             if oauth.introspection
             else lambda token: keys.access_claims(token, oauth.resource)
         )
@@ -106,15 +106,15 @@ class OAuthVerifier:
         return _access(token, claims, self._oauth) if claims is not None else None
 
 
-async def _introspected(oauth: OAuth, token: str) -> dict[str, Any] | None:
+async def _introspect(oauth: OAuth, token: str) -> dict[str, Any] | None:
     """Ask the authorization server about a token (RFC 7662); it can end one at any moment, so nothing is kept."""
     assert oauth.introspection is not None
     auth = (oauth.client, oauth.secret or "") if oauth.client else None
     async with new_client() as client:
         claims = await read_json(client, "POST", oauth.introspection, data={"token": token}, auth=auth)
     audience, issuer = claims.get("aud"), claims.get("iss", oauth.issuer)
-    meant = audience if isinstance(audience, list) else [audience]
-    good = claims.get("active") is True and oauth.resource in meant and issuer == oauth.issuer
+    audiences = audience if isinstance(audience, list) else [audience]
+    good = claims.get("active") is True and oauth.resource in audiences and issuer == oauth.issuer
     # An ID token says who signed in, and is no right to call; introspection may omit what the JWT
     # shows.
     good = good and not is_of_sign_in(claims) and not is_of_sign_in(_own_claims(token))
@@ -135,10 +135,12 @@ def _access(token: str, claims: dict[str, Any], oauth: OAuth) -> AccessToken | N
     client = claims.get("client_id") or claims.get("azp") or subject
     if not isinstance(client, str) or not isinstance(subject, str | None):
         return None
-    scopes = scope.split() if isinstance(scope, str) else [str(one) for one in scope] if isinstance(scope, list) else []
+    scopes = (
+        scope.split() if isinstance(scope, str) else [str(item) for item in scope] if isinstance(scope, list) else []
+    )
     if oauth.grants is not None:
-        given = granted(oauth.grants, claims, oauth.projects)
-        scopes = [f"{SCOPE}{one}" for one in sorted(narrowed(given, scopes))]
+        permissions = grant_permissions(oauth.grants, claims, oauth.projects)
+        scopes = [f"{SCOPE}{item}" for item in sorted(narrow_permissions(permissions, scopes))]
         if not scopes:
             log.warning("%s signed in, and no grant of [sign_in] lets them read this library", ascii(subject or client))
     expires = claims.get("exp")
@@ -182,19 +184,20 @@ async def check_permission(ctx: ServerRequestContext[Any, Any], call_next: CallN
     if not missing:
         return await call_next(ctx)
     text = (
-        f"The token {name_of(ctx.request)} may {_listed(has)}; {ascii(tool)} needs {_listed(missing)}. "
-        f"Go on without it, or ask the owner of the library for a token that may {_listed(missing)}."
+        f"The token {name_of(ctx.request)} may {_join_permissions(has)}; {ascii(tool)} needs "
+        f"{_join_permissions(missing)}. "
+        f"Go on without it, or ask the owner of the library for a token that may {_join_permissions(missing)}."
     )
-    return _refused(ctx, text)
+    return _refuse(ctx, text)
 
 
-def _refused(ctx: ServerRequestContext[Any, Any], text: str) -> dict[str, Any]:
+def _refuse(ctx: ServerRequestContext[Any, Any], text: str) -> dict[str, Any]:
     """Return an error result for the model. A middleware that answers has to fill the whole result."""
     result: dict[str, Any] = {"content": [{"type": "text", "text": text}], "isError": True}
     return result | ({"resultType": "complete"} if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else {})
 
 
-def _listed(permissions: frozenset[Permission]) -> str:
+def _join_permissions(permissions: frozenset[Permission]) -> str:
     return " and ".join(permission.value for permission in Permission if permission in permissions)
 
 
@@ -212,30 +215,30 @@ class Transcripts:
     def __init__(self, folders: Sequence[Path]) -> None:
         """folders: where clients of this machine's person write transcripts."""
         self._folders = [Path(os.path.realpath(folder)) for folder in folders]
-        self._said = False
+        self._has_warned = False
 
     async def check(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         """Check one call, and answer it or pass it on."""
         params = ctx.params or {}
-        given = params.get("arguments")
-        arguments: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
-        named = arguments.get(ARGUMENT)
-        if ctx.method != "tools/call" or not named or self._may(ctx.request, named):
+        raw_arguments = params.get("arguments")
+        arguments: Mapping[str, Any] = raw_arguments if isinstance(raw_arguments, Mapping) else {}
+        path = arguments.get(ARGUMENT)
+        if ctx.method != "tools/call" or not path or self._may(ctx.request, path):
             return await call_next(ctx)
         if params.get("name") == "hook_event":
-            if not self._said:
-                self._said = True
+            if not self._has_warned:
+                self._has_warned = True
                 log.warning(
                     "a hook named a transcript over HTTP that is not read; its session is not queued for review"
                 )
             return await call_next(replace(ctx, params={**params, "arguments": {**arguments, ARGUMENT: ""}}))
-        return _refused(ctx, REFUSAL)
+        return _refuse(ctx, REFUSAL)
 
-    def _may(self, request: Any, named: Any) -> bool:
-        if name_of(request) is not None or not isinstance(named, str) or "\0" in named:
+    def _may(self, request: Any, path: Any) -> bool:
+        if name_of(request) is not None or not isinstance(path, str) or "\0" in path:
             return False
         # Links are resolved before the comparison, so none leads out of the folders.
-        place = Path(os.path.realpath(named))
+        place = Path(os.path.realpath(path))
         return is_transcript_path(place) and any(place.is_relative_to(folder) for folder in self._folders)
 
 

@@ -83,7 +83,7 @@ class Verifier:
 
     def __init__(self, tokens: Tokens, other: TokenVerifier | None = None) -> None:
         self._tokens, self._other = tokens, other
-        self._said = ""
+        self._last_error = ""
         self._checked: OrderedDict[str, float] = OrderedDict()
 
     async def verify_token(self, token: str) -> AccessToken | None:
@@ -134,8 +134,8 @@ class Verifier:
         return True
 
     def _say(self, text: str) -> None:
-        if text != self._said:
-            self._said = text
+        if text != self._last_error:
+            self._last_error = text
             log.error("%s", text)
 
 
@@ -147,14 +147,14 @@ class Access:
 
     def __init__(self, app: ASGIApp, settings: HttpSettings, tokens: Tokens, verifier: Verifier) -> None:
         metadata = build_resource_metadata_url(AnyHttpUrl(settings.oauth.resource)) if settings.oauth else None
-        asked = RequireAuthMiddleware(AuthContextMiddleware(app), [Permission.READ.scope], metadata)
-        self._closed = AuthenticationMiddleware(asked, BearerAuthBackend(verifier))
+        required = RequireAuthMiddleware(AuthContextMiddleware(app), [Permission.READ.scope], metadata)
+        self._closed = AuthenticationMiddleware(required, BearerAuthBackend(verifier))
         self._open, self._tokens = app, tokens
         self._asks = settings.oauth is not None or not is_loopback(settings.host)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Once a token was made the answer stays yes, also when the file of tokens is deleted.
-        self._asks = self._asks or self._tokens.begun()
+        self._asks = self._asks or self._tokens.is_in_use()
         await (self._closed if self._asks else self._open)(scope, receive, send)
 
 

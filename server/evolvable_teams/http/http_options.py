@@ -20,30 +20,30 @@ def serve(service: HttpService, ready: Callable[[str], None]) -> None:
 
     Raise InvalidArgument, click.UsageError.
     """
-    given, config = service.options, service.config
+    options, config = service.options, service.config
     settings = HttpSettings(
         service.host,
         service.port,
-        hosts=given["allowed_host"],
-        origins=given["allowed_origin"],
-        proxies=given["trusted_proxy"],
-        oauth=_oauth(given, config),
-        grace=GRACE if given["grace"] is None else given["grace"],
+        hosts=options["allowed_host"],
+        origins=options["allowed_origin"],
+        proxies=options["trusted_proxy"],
+        oauth=_oauth(options, config),
+        grace=GRACE if options["grace"] is None else options["grace"],
     )
     with contextlib.ExitStack() as ends:
-        if given["postgres"] or given["postgres_data"]:
+        if options["postgres"] or options["postgres_data"]:
             start = import_postgres("embedded").start_for_home
             check_home(config.home, registered_homes, create=True)
-            server = ends.enter_context(start(config.home, given["postgres_data"]))
+            server = ends.enter_context(start(config.home, options["postgres_data"]))
             ready(f"The library lies in PostgreSQL: {server.url}")
         serve_http(config, settings, lambda url: ready(f"Serving {url}; Ctrl-C ends it."), ends.close)
 
 
-def _oauth(given: Mapping[str, Any], config: Config) -> OAuth | None:
+def _oauth(options: Mapping[str, Any], config: Config) -> OAuth | None:
     """Return the authorization server that the options or the person's `[sign_in]` name. Only the latter grants."""
     sign_in = config.person.sign_in
     issuer, resource, jwks, introspection = (
-        given[f"oauth_{name}"] for name in ("issuer", "resource", "jwks", "introspection")
+        options[f"oauth_{name}"] for name in ("issuer", "resource", "jwks", "introspection")
     )
     if sign_in is not None:
         if issuer not in (None, sign_in.issuer):

@@ -151,7 +151,7 @@ async def _serve(
         ready(f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}")
     await asyncio.wait((running, asyncio.create_task(end.begun.wait())), return_when=asyncio.FIRST_COMPLETED)
     app.begin()
-    if not await app.finished(settings.grace):
+    if not await app.wait_until_idle(settings.grace):
         logging.getLogger(__name__).warning("requests that took longer than %g s were cut", settings.grace)
         serving.close()
         end.now(0)  # uvicorn would wait for the threads they run on
@@ -197,14 +197,14 @@ class _End:
         """Take the signals over. Call it on the event loop, on the main thread."""
         loop = asyncio.get_running_loop()
 
-        def signalled(number: int, _: FrameType | None) -> None:
+        def handle_signal(number: int, _: FrameType | None) -> None:
             if self.begun.is_set():
                 self.now(128 + number)
             # A signal handler may interrupt the loop anywhere, so it only schedules the work.
             loop.call_soon_threadsafe(self._begin)
 
         for number in _SIGNALS:
-            signal.signal(number, signalled)
+            signal.signal(number, handle_signal)
 
     def _begin(self) -> None:
         self.begun.set()

@@ -44,7 +44,7 @@ _LOCK = (
 _VERSION = b"SELECT max(version) FROM schema_version"
 """Sent after the lock, so that it sees every migration that ended before: none runs while a project is written."""
 
-_ASKED_FIRST = {SEQUENCE.encode(): b"INTO change ", POLICY.encode(): b"INTO move "}
+_PREFETCHED = {SEQUENCE.encode(): b"INTO change ", POLICY.encode(): b"INTO move "}
 """Sent with the lock, because nearly every write asks for these: each answer that is waited for costs a round trip.
 
 Each with the statement after which its answer is another one.
@@ -59,14 +59,14 @@ class _WholeNumber(psycopg.adapt.Loader):
         return int(text) if text.lstrip("-").isdigit() else float(text)
 
 
-def _as_given(url: str) -> dict[str, Any]:
+def _connection_settings(url: str) -> dict[str, Any]:
     """Return the settings of an address, with those that it leaves out at the defaults of the library.
 
     The library would read PGHOSTADDR, PGSSLROOTCERT and the like else: what a project sets must choose neither another
     server nor the certificates that it is checked by. Only a password comes from the environment.
     """
-    defaults = ((one.keyword.decode(), one) for one in psycopg.pq.Conninfo.get_defaults() if one.envvar)
-    usual = {name: (one.compiled or b"").decode() for name, one in defaults if name not in _OF_THE_ENVIRONMENT}
+    defaults = ((option.keyword.decode(), option) for option in psycopg.pq.Conninfo.get_defaults() if option.envvar)
+    usual = {name: (option.compiled or b"").decode() for name, option in defaults if name not in _OF_THE_ENVIRONMENT}
     ours = {
         "connect_timeout": CONNECT_SECONDS,
         "application_name": "evolvable",
@@ -89,7 +89,7 @@ class PostgresConnection:
         self._where = home.address.name
         try:
             self.raw = psycopg.connect(
-                **_as_given(home.address.url),
+                **_connection_settings(home.address.url),
                 autocommit=True,
                 cursor_factory=psycopg.RawCursor,
             )
@@ -108,7 +108,7 @@ class PostgresConnection:
         self._pipeline: contextlib.ExitStack | None = None
         self._lock: Any = None
         self._version: Any = None
-        self._asked: dict[bytes, _Result] = {}
+        self._prefetched: dict[bytes, _Result] = {}
 
     def close(self) -> None:
         """Close the connection; an open transaction is rolled back."""
@@ -129,10 +129,10 @@ class PostgresConnection:
     def query(self, text: bytes, values: Sequence[Any] = ()) -> Any:
         """Run a statement of PostgreSQL's on the chosen project; return its cursor."""
         if self._pipeline is not None:
-            if (asked := self._asked.pop(text, None)) is not None:
-                return asked
-            for known in [known for known in self._asked if _ASKED_FIRST[known] in text]:
-                del self._asked[known]
+            if (answer := self._prefetched.pop(text, None)) is not None:
+                return answer
+            for statement in [statement for statement in self._prefetched if _PREFETCHED[statement] in text]:
+                del self._prefetched[statement]
             return _Result(self.raw.execute(text, values), self._sync)
         with self.raw.pipeline():  # one message there and one back, which are one transaction
             self.raw.execute(_CHOOSE, self._chosen)
@@ -167,7 +167,7 @@ class PostgresConnection:
             else:
                 self._lock = self.raw.execute(_LOCK, [*self._chosen, self.notifies])
                 self._version = self.raw.execute(_VERSION)
-                self._asked = {text: _Result(self.raw.execute(text), self._sync) for text in _ASKED_FIRST}
+                self._prefetched = {text: _Result(self.raw.execute(text), self._sync) for text in _PREFETCHED}
             self._pipeline = unless_begun.pop_all()
 
     def transaction(self) -> str:
@@ -205,7 +205,7 @@ class PostgresConnection:
 
     def _leave(self) -> None:
         pipeline, self._pipeline = self._pipeline, None
-        self._asked = {}
+        self._prefetched = {}
         if pipeline is not None:
             pipeline.close()
 
@@ -264,8 +264,8 @@ def prepare(connection: PostgresConnection, home: PostgresHome, *, create: bool)
         schema.renew_policies(raw)
         vector_table.make_table(raw)
     if create and owns and owns[0]:
-        known = raw.execute("SELECT 1 FROM evolvable.project WHERE name = $1", [home.address.project]).fetchone()
-        if known is None:
+        project_row = raw.execute("SELECT 1 FROM evolvable.project WHERE name = $1", [home.address.project]).fetchone()
+        if project_row is None:
             raw.execute("SELECT evolvable.add_member($1, session_user::text, true)", [home.address.project])
 
 

@@ -205,9 +205,9 @@ class EmbeddedServer:
             inside.mkdir(mode=0o700, exist_ok=True)
             self._own(inside)
             return inside
-        made = Path(tempfile.mkdtemp(prefix="evolvable-pg-"))
-        self._own(made)
-        return made
+        folder = Path(tempfile.mkdtemp(prefix="evolvable-pg-"))
+        self._own(folder)
+        return folder
 
     def _end_old(self, data: Path) -> None:
         """End a server that a killed process of ours left behind: we hold the lock, so nobody owns it."""

@@ -49,7 +49,7 @@ class TableShape:
         return "project, home" if self.name in LOCAL_TABLES else "project"
 
 
-def _declared() -> tuple[list[TableShape], list[tuple[str, str, str, str]]]:
+def _read_declaration() -> tuple[list[TableShape], list[tuple[str, str, str, str]]]:
     """Return the tables of SQLite's migrations, and their indexes: unique or '', name, table, and the rest."""
     memory = driver.dbapi.connect(":memory:", isolation_level=None)
     try:
@@ -70,7 +70,7 @@ def _declared() -> tuple[list[TableShape], list[tuple[str, str, str, str]]]:
 
 def declared_tables() -> list[TableShape]:
     """Return the tables of a library."""
-    return _declared()[0]
+    return _read_declaration()[0]
 
 
 def _read_table(memory: Any, name: str, sql: str) -> TableShape:
@@ -196,19 +196,19 @@ def renew_policies(connection: Any) -> None:
 
 def _changes(connection: Any, version: int) -> Iterator[str]:
     """Yield the statements for what the tables lack, and for the rows that later steps change."""
-    tables, indexes = _declared()
+    tables, indexes = _read_declaration()
     query = "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'evolvable'"
-    there: dict[str, set[str]] = {}
+    present: dict[str, set[str]] = {}
     for table, column in connection.execute(query).fetchall():
-        there.setdefault(table, set()).add(column)
+        present.setdefault(table, set()).add(column)
     query = "SELECT indexname FROM pg_indexes WHERE schemaname = 'evolvable'"
-    known = {name for (name,) in connection.execute(query).fetchall()}
-    for one in tables:
-        if one.name not in there:
-            yield from _statements(one)
-            yield f"SELECT grant_table('{one.name}')"
-        for column in one.columns if one.name in there else ():
-            if column[0] not in there[one.name]:
-                yield f'ALTER TABLE "{one.name}" ADD COLUMN {_column(*column)}'
-    yield from (_index(*index) for index in indexes if index[1] not in known)
+    index_names = {name for (name,) in connection.execute(query).fetchall()}
+    for shape in tables:
+        if shape.name not in present:
+            yield from _statements(shape)
+            yield f"SELECT grant_table('{shape.name}')"
+        for column in shape.columns if shape.name in present else ():
+            if column[0] not in present[shape.name]:
+                yield f'ALTER TABLE "{shape.name}" ADD COLUMN {_column(*column)}'
+    yield from (_index(*index) for index in indexes if index[1] not in index_names)
     yield from (statement for step, statement in sorted(_ROWS.items()) if max(version, FIRST) < step)

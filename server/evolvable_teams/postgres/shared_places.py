@@ -23,9 +23,9 @@ class SharedPlaces(SqliteRepository):
         for row in self._rows("SELECT id, scope, kind, path FROM folder ORDER BY path") if found.rows["folder"] else ():
             if is_folder(row[2], row[3]):
                 found.folders.append(WatchedFolder(int(row[0]), row[1], Kind(row[2]), Path(row[3])))
-        known = {folder.id for folder in found.folders}
-        for row in self._rows("SELECT folder, directory, resource, version FROM binding") if known else ():
-            if row[0] in known and is_below(row[1]):
+        folder_ids = {folder.id for folder in found.folders}
+        for row in self._rows("SELECT folder, directory, resource, version FROM binding") if folder_ids else ():
+            if row[0] in folder_ids and is_below(row[1]):
                 found.bindings.append(Binding(int(row[0]), row[1], int(row[2]), row[3], ""))
         for settings, collection, written, at in (
             self._rows("SELECT settings, collection, written, at FROM listing") if found.rows["listing"] else ()

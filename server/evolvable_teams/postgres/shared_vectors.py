@@ -52,8 +52,8 @@ class PostgresVectors:
         """Store vectors by the hash of their texts, in place of any that are there."""
         if self._storage.read_only or not vectors:
             return
-        values = [f"[{','.join(map(repr, one.numbers))}]" for one in vectors.values()]
-        tokens = [one.tokens for one in vectors.values()]
+        values = [f"[{','.join(map(repr, vector.numbers))}]" for vector in vectors.values()]
+        tokens = [vector.tokens for vector in vectors.values()]
         self._write(self._add, [model, list(vectors), values, tokens])
 
     def remove(self, hashes: Iterable[bytes]) -> None:
@@ -81,8 +81,8 @@ def open_shared_vectors(storage: _VectorLender) -> PostgresVectors | None:
     """Return the vectors that the servers share, or None where the database or the role has none."""
     with storage.reading() as db:
         raw = cast(PostgresConnection, db).raw
-        namespace, there = look_for_table(raw)
-        if namespace is None or not there:
+        namespace, exists = look_for_table(raw)
+        if namespace is None or not exists:
             return None
         readable = "SELECT has_table_privilege('evolvable.embedding', 'SELECT'), has_schema_privilege($1, 'USAGE')"
         row = raw.execute(readable, [namespace]).fetchone()

@@ -110,7 +110,7 @@ class PostgresStorage(SqlStorage):
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
         """Lend a connection for a few statements, each of which sees one state of the library."""
-        connection = self._idle_one()
+        connection = self._take_connection()
         try:
             yield cast(Connection, connection)
         except _ROW_ERRORS as error:
@@ -138,7 +138,7 @@ class PostgresStorage(SqlStorage):
         if self._read_only:
             raise LibraryReadOnly(f"{self.where} cannot be written with this role.", "Reading goes on.")
         with self._write_lock:
-            connection = self._idle_one()
+            connection = self._take_connection()
             try:
                 connection.begin(write=True)
                 yield cast(Connection, connection)
@@ -159,7 +159,7 @@ class PostgresStorage(SqlStorage):
         self._outdated = version > LATEST
         check_version(version, self.where)
 
-    def _idle_one(self) -> PostgresConnection:
+    def _take_connection(self) -> PostgresConnection:
         """Return a connection. One that the server ended while it was idle is replaced."""
         while self._idle:
             try:
@@ -193,11 +193,11 @@ class PostgresStorage(SqlStorage):
     def _was_committed(self, transaction: str) -> bool:
         for _ in retry(SETTLE_SECONDS, longest=0.2):
             try:
-                asked = PostgresConnection(self.home)
+                connection = PostgresConnection(self.home)
             except EvolvableError:
                 continue
-            with contextlib.closing(asked), contextlib.suppress(psycopg.OperationalError):
-                row = asked.raw.execute("SELECT pg_xact_status($1::text::xid8)", [transaction]).fetchone()
+            with contextlib.closing(connection), contextlib.suppress(psycopg.OperationalError):
+                row = connection.raw.execute("SELECT pg_xact_status($1::text::xid8)", [transaction]).fetchone()
                 if row and row[0] != "in progress":
                     return bool(row[0] == "committed")
         raise LibraryError(

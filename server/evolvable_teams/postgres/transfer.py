@@ -42,13 +42,13 @@ def transfer(source: Storage, target: Storage, progress: Callable[[int], None] =
         AlreadyExists: The target holds something.
         LibraryCorrupt: The copy differs from the source; nothing was copied.
     """
-    here, there = cast(SqlStorage, source), cast(SqlStorage, target)
+    from_storage, to_storage = cast(SqlStorage, source), cast(SqlStorage, target)
     tables = [table for table in declared_tables() if table.name not in NOT_COPIED]
-    rules = _NOT_SHARED if isinstance(there, PostgresStorage) else {}
-    with _snapshot(here) as reader, there.writing() as writer:
+    rules = _NOT_SHARED if isinstance(to_storage, PostgresStorage) else {}
+    with _snapshot(from_storage) as reader, to_storage.writing() as writer:
         for table in tables:
             if writer.execute(f"SELECT 1 FROM {table.name} LIMIT 1").fetchone() is not None:
-                raise AlreadyExists(f"{there.where} holds a library.", "Name a project or a folder that has none.")
+                raise AlreadyExists(f"{to_storage.where} holds a library.", "Name a project or a folder that has none.")
         rows = 0
         read, written = hashlib.sha256(), hashlib.sha256()
         for table in tables:
@@ -60,7 +60,7 @@ def transfer(source: Storage, target: Storage, progress: Callable[[int], None] =
                 progress(rows)
             for batch in _batches(writer, table):
                 _update(written, table, batch)
-            if table.numbered == "counter" and isinstance(there, PostgresStorage):
+            if table.numbered == "counter" and isinstance(to_storage, PostgresStorage):
                 key = table.primary[0]
                 highest = f"SELECT ?, max({key}) FROM {table.name} HAVING max({key}) IS NOT NULL"
                 writer.execute(f"INSERT INTO counter (name, value) {highest}", (table.name,))
@@ -91,14 +91,14 @@ def _batches(db: Any, table: TableShape, rule: str = "") -> Iterator[list[tuple[
     rule: the condition of SQL for the rows that are wanted, '' for all.
     """
     names = [column[0] for column in table.columns]
-    listed, key = ", ".join(f'"{name}"' for name in names), ", ".join(f'"{name}"' for name in table.primary)
+    columns, key = ", ".join(f'"{name}"' for name in names), ", ".join(f'"{name}"' for name in table.primary)
     places = [names.index(name) for name in table.primary]
     beyond = f"({key}) > ({', '.join('?' * len(places))})"
     last: tuple[Any, ...] = ()
     while True:
-        wanted = " AND ".join(filter(None, (rule, beyond if last else "")))
-        where = f"WHERE {wanted}" if wanted else ""
-        query = f"SELECT {listed} FROM {table.name} {where} ORDER BY {key} LIMIT {_BATCH}"
+        condition = " AND ".join(filter(None, (rule, beyond if last else "")))
+        where = f"WHERE {condition}" if condition else ""
+        query = f"SELECT {columns} FROM {table.name} {where} ORDER BY {key} LIMIT {_BATCH}"
         rows = [tuple(row) for row in db.execute(query, last).fetchall()]
         if not rows:
             return

@@ -22,8 +22,8 @@ _MAKE = """CREATE TABLE evolvable.embedding (
 
 def make_table(raw: Connection[Any]) -> None:
     """Make the table where the database has pgvector and no table. The role owns the schema."""
-    namespace, there = look_for_table(raw)
-    if namespace is None or there:
+    namespace, exists = look_for_table(raw)
+    if namespace is None or exists:
         return
     with raw.transaction():
         raw.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")

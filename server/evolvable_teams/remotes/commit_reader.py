@@ -41,7 +41,7 @@ from evolvable_store import (
     pack_tombstone,
     unpack,
 )
-from evolvable_store.errors import EvolvableError, RemoteFailed, TooLarge, quoted
+from evolvable_store.errors import EvolvableError, RemoteFailed, TooLarge, quote_text
 from evolvable_store.resource import Ref
 from evolvable_store.storage import Packed
 from evolvable_teams.remotes.git_process import NO_ID, PATIENCE, BareRepository
@@ -95,7 +95,7 @@ class CommitReader:
         self._repository, self._open = repository, ExitStack()
         self._spool = self._open.enter_context(tempfile.TemporaryFile(dir=room))  # noqa: SIM115
         self._packed: dict[str, tuple[int, int, int, str]] = {}
-        self._known: dict[str, tuple[str, int]] = {}
+        self._read_blobs: dict[str, tuple[str, int]] = {}
         self._contents: dict[tuple[Ref, str], TreeContent] = {}
         self.stones: Mapping[str, tuple[Tombstone, int]] = {}
         """What was purged elsewhere, by hash: its bytes are read and go no further."""
@@ -137,13 +137,13 @@ class CommitReader:
         found = self.find(f"{commit}:{folder}") if commit else None
         return found[0] if found is not None and found[1] == "tree" else NO_ID
 
-    def object(self, identity: str, wanted: str, limit: int) -> bytes:
+    def object(self, identity: str, kind: str, limit: int) -> bytes:
         """Return the content of an object of a type. Raises TooLarge over the limit, RemoteFailed for another type."""
         found = self.find(identity)
-        if found is None or found[1] != wanted:
-            raise RemoteFailed(f"The object {identity[:12]} is missing or no {wanted}.", "The repository is damaged.")
+        if found is None or found[1] != kind:
+            raise RemoteFailed(f"The object {identity[:12]} is missing or no {kind}.", "The repository is damaged.")
         if found[2] > limit:
-            raise TooLarge(f"The {wanted} {identity[:12]} has {found[2]:,} bytes.", f"The limit is {limit:,}.")
+            raise TooLarge(f"The {kind} {identity[:12]} has {found[2]:,} bytes.", f"The limit is {limit:,}.")
         process = self._process("--batch")
         self._ask(process, found[0])
         assert process.stdout is not None
@@ -207,28 +207,28 @@ class CommitReader:
                     continue
                 if kind in (LINK, SUBMODULE):
                     what = "a link" if kind == LINK else "a submodule"
-                    raise RemoteFailed(f"{quoted(path)} is {what}.", "Nothing of it was imported.")
+                    raise RemoteFailed(f"{quote_text(path)} is {what}.", "Nothing of it was imported.")
                 files += 1
                 if files > MAX_FILES:
                     raise TooLarge(f"It has more than {MAX_FILES} files.", "Nothing of it was imported.")
                 yield path, (EXECUTABLE if mode & 0o100 else PLAIN, found.hex(), self._size(path, found.hex()))
 
     def _size(self, path: str, identity: str) -> int:
-        if identity in self._known:
-            return self._known[identity][1]
+        if identity in self._read_blobs:
+            return self._read_blobs[identity][1]
         found = self.find(identity)
         if found is None or found[1] != "blob":
-            raise RemoteFailed(f"{quoted(path)} is missing.", "Nothing of it was imported.")
+            raise RemoteFailed(f"{quote_text(path)} is missing.", "Nothing of it was imported.")
         if found[2] > MAX_FILE:
-            raise TooLarge(f"{quoted(path)} has {found[2]:,} bytes.", f"The limit for one file is {MAX_FILE:,}.")
+            raise TooLarge(f"{quote_text(path)} has {found[2]:,} bytes.", f"The limit for one file is {MAX_FILE:,}.")
         return found[2]
 
     def _blob(self, identity: str) -> bytes:
-        if identity in self._known:
-            return self._bytes(self._known[identity][0])
+        if identity in self._read_blobs:
+            return self._bytes(self._read_blobs[identity][0])
         data = self.object(identity, "blob", MAX_FILE)
         name = blob_hash(data)
-        self._known[identity] = name, len(data)
+        self._read_blobs[identity] = name, len(data)
         # Blobs wait compressed in a file without a name, so a large pull needs little memory.
         if name not in self._packed:
             packed, codec = pack(data)
@@ -237,7 +237,7 @@ class CommitReader:
             self._packed[name] = place, len(packed), len(data), codec
         return data
 
-    def packed(self, sha256: str) -> Packed:
+    def read_packed(self, sha256: str) -> Packed:
         """Return a blob that was read, as a library stores it: the tombstone of one that was purged elsewhere."""
         if sha256 in self.stones:
             stone, size = self.stones[sha256]
@@ -253,28 +253,28 @@ class CommitReader:
 
     def files(self, content: TreeContent) -> Files:
         """Return the files of a content that was read; the notice in place of what was purged elsewhere."""
-        return {path: File(self._shown(entry.sha256), entry.mode) for path, entry in content.manifest.items()}
+        return {path: File(self._bytes_or_notice(entry.sha256), entry.mode) for path, entry in content.manifest.items()}
 
-    def _shown(self, sha256: str) -> bytes:
+    def _bytes_or_notice(self, sha256: str) -> bytes:
         return self.stones[sha256][0].content if sha256 in self.stones else self._bytes(sha256)
 
-    def commits(self, known: str, head: str) -> list[IncomingCommit]:
-        """Return the commits that lead to `head` and not to `known`, parents before children. Raises TooLarge."""
-        behind = [f"^{known}"] if known else []
+    def commits(self, base: str, head: str) -> list[IncomingCommit]:
+        """Return the commits that lead to `head` and not to `base`, parents before children. Raises TooLarge."""
+        behind = [f"^{base}"] if base else []
         # One more than allowed, to see that there are too many.
         words = ["rev-list", "--topo-order", "--reverse", f"--max-count={MAX_COMMITS + 1}", head, *behind, "--"]
         ids = self._repository.run(*words).split()
         if len(ids) > MAX_COMMITS:
             raise TooLarge("The remote has too many new commits.", f"The limit is {MAX_COMMITS:,}.")
         self._walk.allow(len(ids))
-        return [self._commit(one) for one in ids]
+        return [self._commit(identity) for identity in ids]
 
     def _commit(self, identity: str) -> IncomingCommit:
         head, _, text = self.object(identity, "commit", MAX_COMMIT).partition(b"\n\n")
-        said = _AUTHOR.search(head)
+        author = _AUTHOR.search(head)
         # A commit may claim any time; 2**34 seconds lie in the year 2514, which `datetime` can
         # hold.
-        at = format_time(datetime.fromtimestamp(min(int(said[1]) if said else 0, 2**34), UTC))
+        at = format_time(datetime.fromtimestamp(min(int(author[1]) if author else 0, 2**34), UTC))
         parents = _PARENTS.match(head)
         refs = self._changed_refs(identity, parents[1].decode("ascii").split()[1::2] if parents else [])
         trees = {ref: self.tree_id(identity, folder_of(ref)) for ref in sorted(refs, key=str)}

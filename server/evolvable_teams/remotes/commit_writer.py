@@ -103,7 +103,7 @@ def export_operations(
     state: RemoteState,
     waiting: Sequence[RemoteWaiting],
     chosen: Chosen,
-    held: Collection[Ref] = (),
+    held_back: Collection[Ref] = (),
 ) -> Exported:
     """Write the operations after the state's sequence as commits on its tip, and return the new state.
 
@@ -111,10 +111,11 @@ def export_operations(
     closed. Nothing is stored in the library.
 
     Args:
-        held: resources of which no version is written. The tip keeps what it has of them, and has the library's content
+        held_back: resources of which no version is written. The tip keeps what it has of them, and has the library's
+        content
             after the first export that does not hold them back. A removal is written.
     """
-    export = _Export(store, state, {one.ref: one for one in waiting}, chosen, frozenset(held))
+    export = _Export(store, state, {entry.ref: entry for entry in waiting}, chosen, frozenset(held_back))
     if not export.is_needed():
         return Exported(replace(state, sequence=export.end), tuple(waiting), 0)
     with open_stream(repository, state.tip) as stream:
@@ -123,7 +124,7 @@ def export_operations(
     if stream.commits:
         # TIP moves only after the whole stream was written; WORK may stand anywhere after a crash.
         repository.run("update-ref", TIP, tip := repository.id_of(WORK))
-    left = export.left(lambda ref: repository.tree_of(tip, folder_of(ref)) if tip else NO_ID)
+    left = export.remaining_waiting(lambda ref: repository.tree_of(tip, folder_of(ref)) if tip else NO_ID)
     return Exported(replace(state, tip=tip, sequence=export.end), left, stream.commits)
 
 
@@ -134,11 +135,11 @@ class _Export:
         state: RemoteState,
         waiting: dict[Ref, RemoteWaiting],
         chosen: Chosen,
-        held: frozenset[Ref],
+        held_back: frozenset[Ref],
     ) -> None:
-        self._store, self._state, self._chosen, self._held = store, state, chosen, held
+        self._store, self._state, self._chosen, self._held = store, state, chosen, held_back
         self._waiting = waiting
-        self._differs = {ref for ref, one in waiting.items() if not one.here}
+        self._differs = {ref for ref, entry in waiting.items() if not entry.here}
         self._skipped: dict[Ref, None] = {}
         self._id = lru_cache(maxsize=None)(self._read_id)
         # What an operation left is what the next one on the same resource finds.
@@ -147,14 +148,14 @@ class _Export:
 
     def is_needed(self) -> bool:
         """Return whether there may be anything to write."""
-        return self.end > self._state.sequence or any(not self._is_open(one) for one in self._waiting.values())
+        return self.end > self._state.sequence or any(not self._is_open(entry) for entry in self._waiting.values())
 
     def write(self, stream: CommitStream) -> None:
         """Write every commit."""
         for operation, changes in itertools.groupby(self._log(), key=lambda change: change.operation):
-            wanted = [change for change in changes if self._chosen(change.ref) and not self._skips(change)]
-            if wanted:
-                self._operation(stream, operation, wanted)
+            chosen = [change for change in changes if self._chosen(change.ref) and not self._skips(change)]
+            if chosen:
+                self._operation(stream, operation, chosen)
         self._settle(stream)
 
     def _skips(self, change: Change) -> bool:
@@ -166,10 +167,12 @@ class _Export:
         return True
 
     def _operation(self, stream: CommitStream, operation: int, changes: Iterable[Change]) -> None:
-        intent, listed = self._store.operation(operation).intent, list(changes)
-        versions = (f"{one.ref.at(one.after)}" if one.after else f"{one.ref} removed" for one in listed)
+        intent, change_list = self._store.operation(operation).intent, list(changes)
+        versions = (
+            f"{change.ref.at(change.after)}" if change.after else f"{change.ref} removed" for change in change_list
+        )
         stream.commit(signature_line(intent), write_message(f"{self._state.library}/{operation}", intent, versions))
-        for change in listed:
+        for change in change_list:
             self._change(
                 stream, change.ref, self._manifest(change.ref, change.before), self._manifest(change.ref, change.after)
             )
@@ -191,10 +194,10 @@ class _Export:
 
     def _settle(self, stream: CommitStream) -> None:
         """Write what the library holds in place of what a person turned down, or of what is held back no more."""
-        closed = [one for one in self._waiting.values() if one.ref in self._differs and not self._is_open(one)]
-        free = [one for one in closed if one.ref not in self._held]
-        self._write_heads(stream, "Keep what is here", [one.ref for one in free if one.proposal is not None])
-        self._write_heads(stream, "Send what was held back", [one.ref for one in free if one.is_unsent])
+        closed = [entry for entry in self._waiting.values() if entry.ref in self._differs and not self._is_open(entry)]
+        free = [entry for entry in closed if entry.ref not in self._held]
+        self._write_heads(stream, "Keep what is here", [entry.ref for entry in free if entry.proposal is not None])
+        self._write_heads(stream, "Send what was held back", [entry.ref for entry in free if entry.is_unsent])
 
     def _write_heads(self, stream: CommitStream, reason: str, refs: Sequence[Ref]) -> None:
         """Write what the library holds of some resources as one commit, unless there are none."""
@@ -205,27 +208,27 @@ class _Export:
         for ref in refs:
             self._change(stream, ref, _EMPTY, self._now(ref))
 
-    def left(self, tree: Callable[[Ref], str]) -> tuple[RemoteWaiting, ...]:
+    def remaining_waiting(self, tree: Callable[[Ref], str]) -> tuple[RemoteWaiting, ...]:
         """Return the resources whose content in the tip is not the library's, and those with an open proposal.
 
         tree: returns the tree of a resource in the tip.
         """
         found = []
         for ref in dict.fromkeys([*self._waiting, *self._skipped]):
-            one = self._waiting.get(ref)
-            if one is not None and self._is_open(one):
-                found.append(replace(one, here=ref not in self._differs))
+            entry = self._waiting.get(ref)
+            if entry is not None and self._is_open(entry):
+                found.append(replace(entry, here=ref not in self._differs))
             elif ref not in self._differs:
                 continue
-            elif one is not None and one.proposal is None and ref not in self._skipped:
-                found.append(one)
+            elif entry is not None and entry.proposal is None and ref not in self._skipped:
+                found.append(entry)
             else:
-                there = tree(ref)
-                found.append(RemoteWaiting(ref, there, there, None))
+                tree_id = tree(ref)
+                found.append(RemoteWaiting(ref, tree_id, tree_id, None))
         return tuple(found)
 
-    def _is_open(self, one: RemoteWaiting) -> bool:
-        return one.proposal is not None and self._store.backend.proposals.get(one.proposal).state == OPEN
+    def _is_open(self, entry: RemoteWaiting) -> bool:
+        return entry.proposal is not None and self._store.backend.proposals.get(entry.proposal).state == OPEN
 
     def _now(self, ref: Ref) -> Manifest:
         head = self._store.head_or_none(ref)

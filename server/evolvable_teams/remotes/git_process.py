@@ -81,7 +81,7 @@ def check_address(address: str) -> str:
 
     A folder becomes an absolute path. Raises InvalidArgument with what is wrong.
     """
-    if not address or len(address) > MAX_ADDRESS or any(ord(one) < 32 or ord(one) == 127 for one in address):
+    if not address or len(address) > MAX_ADDRESS or any(ord(char) < 32 or ord(char) == 127 for char in address):
         raise InvalidArgument("The address is empty, too long or has control characters.", _ADDRESSES)
     # `ext::COMMAND` is an address that git executes.
     if address.startswith("-") or "::" in address.partition("/")[0]:
@@ -143,9 +143,9 @@ def git_program() -> str:
 
 def _environment(protocol: str, ssh: str = "") -> dict[str, str]:
     # GIT_DIR, GIT_CONFIG_COUNT and the like would point git elsewhere.
-    kept = {name: value for name, value in os.environ.items() if not name.upper().startswith("GIT_")}
-    kept |= {"GIT_SSH_COMMAND": ssh} if ssh else {}
-    return kept | {
+    variables = {name: value for name, value in os.environ.items() if not name.upper().startswith("GIT_")}
+    variables |= {"GIT_SSH_COMMAND": ssh} if ssh else {}
+    return variables | {
         "GIT_ALLOW_PROTOCOL": protocol,
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_NO_REPLACE_OBJECTS": "1",
@@ -168,7 +168,7 @@ class BareRepository:
 
     def command(self, words: Sequence[str]) -> list[str]:
         """Return the argument list of a git command on this repository."""
-        options = [word for one in (*_OFF, *_KEPT) for word in ("-c", one)]
+        options = [word for setting in (*_OFF, *_KEPT) for word in ("-c", setting)]
         return [git_program(), *options, "--no-pager", f"--git-dir={self.folder}", *words]
 
     def run(self, *words: str) -> str:
@@ -188,19 +188,19 @@ class BareRepository:
         """Return the id that a command prints first, '' where it says that there is none. Raises where git died."""
         done = self._finish(words, "", PATIENCE)
         if done.returncode not in (0, 1):
-            raise _failed(words[0], done.stderr)
+            raise _command_failure(words[0], done.stderr)
         return done.stdout.decode("ascii", "replace").split("\n")[0].strip() if done.returncode == 0 else NO_ID
 
     def is_ancestor(self, older: str, newer: str) -> bool:
         """Return whether a commit is another one or one of its ancestors."""
         done = self._finish(["merge-base", "--is-ancestor", older, newer], "", PATIENCE)
         if done.returncode not in (0, 1):
-            raise _failed("merge-base", done.stderr)
+            raise _command_failure("merge-base", done.stderr)
         return done.returncode == 0
 
-    def common_ancestor(self, one: str, other: str) -> str:
+    def common_ancestor(self, left: str, right: str) -> str:
         """Return the newest commit that two lead back to, '' where their histories have none in common."""
-        return self._id_or_none("merge-base", one, other)
+        return self._id_or_none("merge-base", left, right)
 
     def fetch(self, address: str, branch: str) -> str:
         """Fetch the branch, and return the commit it stands at; '' when the remote has no such branch.
@@ -215,7 +215,7 @@ class BareRepository:
         if done.returncode != 0 and b"couldn't find remote ref" in done.stderr:
             return NO_ID
         if done.returncode != 0:
-            raise _failed("fetch", done.stderr)
+            raise _command_failure("fetch", done.stderr)
         return self.id_of(FETCHED)
 
     def push(self, address: str, branch: str, commit: str) -> None:
@@ -226,7 +226,7 @@ class BareRepository:
         )
         done = self._finish(words, _protocol(address), TRANSFER, whole=True)
         if done.returncode != 0:
-            raise _failed("push", done.stderr)
+            raise _command_failure("push", done.stderr)
 
     def is_signed(self, commit: str) -> bool:
         """Return whether the person's git verifies the signature of a commit, by a key that it trusts."""
@@ -234,8 +234,8 @@ class BareRepository:
 
     def sign(self, parent: str, reason: str) -> str:
         """Make a commit of the same tree on `parent`, signed as the person's git is configured. Raises RemoteFailed."""
-        made = self.run("commit-tree", "-S", "-p", parent, "-m", reason, f"{parent}^{{tree}}")
-        return made.strip()
+        identity = self.run("commit-tree", "-S", "-p", parent, "-m", reason, f"{parent}^{{tree}}")
+        return identity.strip()
 
     @contextlib.contextmanager
     def process(self, *words: str, seconds: float = PATIENCE) -> "Iterator[subprocess.Popen[bytes]]":
@@ -276,16 +276,16 @@ class BareRepository:
     def _ssh_command(self) -> str:
         """Return the command that reaches a host: the person's own `core.sshCommand`, or ssh, with our options."""
         done = self._finish(["config", "--get", "core.sshCommand"], "", PATIENCE)
-        told = done.stdout.decode("utf-8", "surrogateescape").rstrip("\n") or "ssh"
-        named = _SSH.fullmatch(told)
-        if named is None:
-            return told  # another program, whose options we do not know
-        return " ".join((named[1], *(f"-o {one}" for one in _SSH_OPTIONS))) + (named[2] or "")
+        configured = done.stdout.decode("utf-8", "surrogateescape").rstrip("\n") or "ssh"
+        match = _SSH.fullmatch(configured)
+        if match is None:
+            return configured  # another program, whose options we do not know
+        return " ".join((match[1], *(f"-o {option}" for option in _SSH_OPTIONS))) + (match[2] or "")
 
     def _run(self, words: Sequence[str]) -> str:
         done = self._finish(words, "", PATIENCE)
         if done.returncode != 0:
-            raise _failed(words[0], done.stderr)
+            raise _command_failure(words[0], done.stderr)
         return done.stdout.decode("utf-8", "surrogateescape")
 
     def _finish(
@@ -313,7 +313,7 @@ class BareRepository:
 
 def _local_program(name: str) -> str:
     """Return the shell words that serve a repository on this machine without its hooks and programs."""
-    options = [word for one in (*_OFF, *_THEIRS) for word in ("-c", one)]
+    options = [word for setting in (*_OFF, *_THEIRS) for word in ("-c", setting)]
     return shlex.join([git_program(), *options, name])
 
 
@@ -321,12 +321,12 @@ def _too_slow(seconds: float) -> RemoteFailed:
     return RemoteFailed(f"git did not end within {seconds:,.0f} seconds.", "Try again; nothing was lost.")
 
 
-def _failed(what: str, stderr: bytes) -> RemoteFailed:
+def _command_failure(what: str, stderr: bytes) -> RemoteFailed:
     lines = stderr[-4_000:].decode("utf-8", "replace").splitlines()
-    told = [line.strip() for line in lines if line.strip() and not line.startswith("hint:")]
-    said = "; ".join(told[:3])[:400]
-    shown = "".join(one if one.isprintable() else "?" for one in said)
+    messages = [line.strip() for line in lines if line.strip() and not line.startswith("hint:")]
+    text = "; ".join(messages[:3])[:400]
+    printable = "".join(char if char.isprintable() else "?" for char in text)
     hint = "Check the address and your access to it."
     if b"host key" in stderr.lower():
         hint = "Ask the owner of the host for its key, and add it to your known_hosts: no key is accepted unseen."
-    return RemoteFailed(f"git {what} failed: {shown or 'without a message'}.", hint)
+    return RemoteFailed(f"git {what} failed: {printable or 'without a message'}.", hint)

@@ -83,8 +83,8 @@ def write_message(operation: str, intent: Intent, versions: Iterable[str]) -> by
     head = reason if len(reason) <= _SUBJECT else f"{reason[: _SUBJECT - 3]}...\n\n{reason}"
     lines = [f"Evolvable-Operation: {operation}"] if operation else []
     lines.append(f"Evolvable-Actor: {intent.actor}")
-    named = list(versions)
-    lines += [f"Evolvable-Version: {one}" for one in named[:MAX_VERSIONS]]
+    version_names = list(versions)
+    lines += [f"Evolvable-Version: {name}" for name in version_names[:MAX_VERSIONS]]
     return "\n".join([head, "", *lines, ""]).encode("utf-8", "replace")
 
 
@@ -103,7 +103,7 @@ def read_message(data: bytes) -> CommitMessage:
 
 
 def _printable(text: str) -> str:
-    return text if text.isprintable() else "".join(one if one.isprintable() else "?" for one in text)
+    return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)
 
 
 def signature_line(intent: Intent) -> str:

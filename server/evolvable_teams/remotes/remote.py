@@ -59,7 +59,7 @@ class Mirror:
     repository: BareRepository
     state: RemoteState
     waiting: Sequence[RemoteWaiting]
-    held: Mapping[Ref, HeldBack] = field(default_factory=dict)
+    held_back: Mapping[Ref, HeldBack] = field(default_factory=dict)
     """What a secret kept out of the last export."""
 
     def fetch(self) -> str:
@@ -85,10 +85,10 @@ class Mirror:
         No version of a resource is written while one of its versions has a secret that nobody decided on.
         """
         refs = [head.ref for head in _all_heads(self.library) if self.remote.chooses(head.ref)]
-        by_name = {one.ref: one for one in held_back(self.library, refs, history=True)}
-        self.held = {ref: by_name[str(ref)] for ref in refs if str(ref) in by_name}
+        by_name = {entry.ref: entry for entry in held_back(self.library, refs, history=True)}
+        self.held_back = {ref: by_name[str(ref)] for ref in refs if str(ref) in by_name}
         done: Exported = export_operations(
-            self.library.store, self.repository, self.state, self.waiting, self.remote.chooses, self.held
+            self.library.store, self.repository, self.state, self.waiting, self.remote.chooses, self.held_back
         )
         self.state, self.waiting = done.state, done.waiting
         return done.commits
@@ -164,22 +164,26 @@ def push(library: Library, caller: Caller, remote: Remote) -> PushResult:
     check_may_sync(library, caller, "A push")
     library.take_in(head for head in library.store.heads() if remote.chooses(head.ref))
     with open_mirror(library, remote) as mirror:
-        there = mirror.fetch()
+        remote_commit = mirror.fetch()
         mirror.export()
         _write_records(mirror, caller)
         tip = mirror.state.tip
-        if there and not (tip and mirror.repository.is_ancestor(there, tip)):
+        if remote_commit and not (tip and mirror.repository.is_ancestor(remote_commit, tip)):
             hint = f"`evolvable team pull {remote.name}` merges it; push again then."
             raise Conflict(f"{remote.name} has commits that are not here.", hint)
         _check_decided(mirror)
-        if remote.signed and tip != there:
+        if remote.signed and tip != remote_commit:
             tip = mirror.sign()
-        unsent = sorted((one.ref for one in mirror.waiting if one.ref in mirror.held and not one.here), key=str)
-        left_out = [mirror.held[ref] for ref in unsent]
-        if not tip or tip == there:
+        unsent = sorted(
+            (entry.ref for entry in mirror.waiting if entry.ref in mirror.held_back and not entry.here), key=str
+        )
+        left_out = [mirror.held_back[ref] for ref in unsent]
+        if not tip or tip == remote_commit:
             mirror.save()
-            return PushResult(remote.name, 0, there, left_out=left_out)
-        count = int(mirror.repository.run("rev-list", "--count", tip, *([f"^{there}"] if there else []), "--"))
+            return PushResult(remote.name, 0, remote_commit, left_out=left_out)
+        count = int(
+            mirror.repository.run("rev-list", "--count", tip, *([f"^{remote_commit}"] if remote_commit else []), "--")
+        )
         # Before the state is saved: after a crash in between, the next push finds nothing to send.
         mirror.repository.push(remote.url, remote.branch, tip)
         mirror.state = replace(mirror.state, seen=tip)
@@ -195,7 +199,7 @@ def _write_records(mirror: Mirror, caller: Caller) -> None:
     folder = f"{BESIDE}/{mirror.state.library}"
     with CommitReader(mirror.repository, library.store.home) as reader:
         before = {name: reader.file(tip, f"{folder}/{name}") for name in RECORDS}
-    files = write_records(library, caller, remote.chooses, remote.parts, before, remote.looks, mirror.held)
+    files = write_records(library, caller, remote.chooses, remote.parts, before, remote.looks, mirror.held_back)
     changed = {name: data for name, data in files.items() if data != before[name]}
     if not changed:
         return
@@ -205,13 +209,13 @@ def _write_records(mirror: Mirror, caller: Caller) -> None:
         stream.commit(signature_line(why), write_message("", why, ()))
         for name, data in sorted(changed.items()):
             stream.file(f"{folder}/{name}", PLAIN, data)
-        sent = (head for head in library.store.heads() if remote.chooses(head.ref) and head.ref not in mirror.held)
+        sent = (head for head in library.store.heads() if remote.chooses(head.ref) and head.ref not in mirror.held_back)
         for head in sent if fresh else ():
             for path, entry in library.store.manifest(head, head.version).items():
                 if entry.sha256 in fresh:
                     stream.file(f"{folder_of(head.ref)}/{path}", entry.mode, library.store.blob(entry.sha256))
-    mirror.repository.run("update-ref", TIP, made := mirror.repository.id_of(WORK))
-    mirror.state = replace(mirror.state, tip=made)
+    mirror.repository.run("update-ref", TIP, commit := mirror.repository.id_of(WORK))
+    mirror.state = replace(mirror.state, tip=commit)
 
 
 def _all_heads(library: Library) -> Iterator[Head]:
@@ -221,8 +225,8 @@ def _all_heads(library: Library) -> Iterator[Head]:
 
 def _check_decided(mirror: Mirror) -> None:
     """Raise Conflict where a resource was changed here while the remote's change of it waits for a decision."""
-    waits = [one for one in mirror.waiting if one.here and one.proposal is not None]
+    waits = [entry for entry in mirror.waiting if entry.here and entry.proposal is not None]
     if waits:
-        names = ", ".join(f"{one.ref} (proposal {one.proposal})" for one in waits[:10])
+        names = ", ".join(f"{entry.ref} (proposal {entry.proposal})" for entry in waits[:10])
         why = f"Changes by {mirror.remote.name} wait for a decision, and the same was changed here: {names}."
         raise Conflict(why, "`evolvable inbox show` shows each; approve or reject them, then push.")

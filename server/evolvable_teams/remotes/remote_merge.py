@@ -46,8 +46,8 @@ ACCEPTED = (Arrival.NEW, Arrival.CHANGED, Arrival.REMOVED, Arrival.MERGED)
 class PlannedResource:
     """One resource. trees: what both sides have in common, and theirs. result: its files in the end, if accepted.
 
-    kept: of a conflict, what is here with the remote's other changes; None where all of it stays as it is. approved:
-    which approval elsewhere spares the question and makes the content trusted, in words; '' for none.
+    local_merge: of a conflict, what is here with the remote's other changes; None where all of it stays as it is.
+    approved: which approval elsewhere spares the question and makes the content trusted, in words; '' for none.
     """
 
     ref: Ref
@@ -61,12 +61,12 @@ class PlannedResource:
     found: Scan | None = None
     must_wait: str = ""
     approved: str = ""
-    kept: Files | None = None
+    local_merge: Files | None = None
 
     @property
     def is_written(self) -> bool:
         """Whether the pull changes what is here."""
-        return self.arrival in ACCEPTED or (self.arrival is Arrival.CONFLICT and self.kept is not None)
+        return self.arrival in ACCEPTED or (self.arrival is Arrival.CONFLICT and self.local_merge is not None)
 
     @property
     def asks(self) -> bool:
@@ -110,8 +110,8 @@ class PullTransaction:
         self._mirror, self._reader, self._planned = mirror, reader, planned
         self._changes, self._commits, self._head = changes, commits, head
         self._library, self._remote = mirror.library, mirror.remote
-        self._made: dict[str, Packed] = {}
-        self._taken = {one.ref: one for one in planned if one.arrival in (*ACCEPTED, *KEPT)}
+        self._merged_blobs: dict[str, Packed] = {}
+        self._taken = {resource.ref: resource for resource in planned if resource.arrival in (*ACCEPTED, *KEPT)}
 
     def run(self) -> PullResult:
         """Store the result of the pull in one transaction, and return what it did."""
@@ -119,61 +119,75 @@ class PullTransaction:
         # Before the transaction: after a crash the stored state names the old tip, and the pull is
         # done again.
         tip = self._merge_commit()
-        waits = [one for one in self._planned if one.arrival in (Arrival.CONFLICT, Arrival.WAITS)]
+        waits = [resource for resource in self._planned if resource.arrival in (Arrival.CONFLICT, Arrival.WAITS)]
         session = f"remote-{self._remote.name}-{self._head[:8]}"
         ids: list[int] = []
-        before = {one.ref: one for one in self._mirror.waiting}
-        stale = [one for one in before.values() if one.ref in self._changes.refs]
+        before = {entry.ref: entry for entry in self._mirror.waiting}
+        stale = [entry for entry in before.values() if entry.ref in self._changes.refs]
 
         def finish(writer: Writer) -> None:
             for old in stale:
                 if old.proposal is not None:
                     why = f"replaced by a newer change of {self._remote.name}"
                     writer.close_proposal(old.proposal, REJECTED, why, None)
-            for one in waits:
-                self._name_version(writer, one)
-            drafts = [self._draft(one) for one in waits]
+            for resource in waits:
+                self._name_version(writer, resource)
+            drafts = [self._draft(resource) for resource in waits]
             ids.extend(writer.propose(ProposalBatch(store.now(), Actor.IMPORT, session, drafts)))
-            self._mirror.waiting = self._waiting(before, dict(zip((one.ref for one in waits), ids, strict=True)))
+            self._mirror.waiting = self._waiting(
+                before, dict(zip((resource.ref for resource in waits), ids, strict=True))
+            )
             state = replace(self._mirror.state, tip=tip, seen=self._head, sequence=writer.sequence(), at=store.now())
             writer.save_remote(state, self._mirror.waiting)
             self._mirror.state = state
 
         # `expected` is the sequence at the export: another write since raises VersionConflict.
-        done = arrive(store.backend, expected, self._operations(), self._packed, finish, at=store.now())
+        done = arrive(store.backend, expected, self._operations(), self._packed_blob, finish, at=store.now())
         return PullResult(
             self._remote.name,
             len(self._commits),
-            [one.id for one in done],
-            {str(one.ref): one.arrival.value for one in self._planned if one.arrival is not Arrival.HISTORY},
-            {number: f"{one.ref}: {one.why}" for number, one in zip(ids, waits, strict=True)},
-            {str(one.ref): one.why for one in self._planned if one.arrival is Arrival.REFUSED},
+            [operation.id for operation in done],
+            {
+                str(resource.ref): resource.arrival.value
+                for resource in self._planned
+                if resource.arrival is not Arrival.HISTORY
+            },
+            {number: f"{resource.ref}: {resource.why}" for number, resource in zip(ids, waits, strict=True)},
+            {str(resource.ref): resource.why for resource in self._planned if resource.arrival is Arrival.REFUSED},
         )
 
     def _waiting(self, before: Mapping[Ref, RemoteWaiting], proposals: Mapping[Ref, int]) -> list[RemoteWaiting]:
         touched = self._changes.refs
-        kept = [one for one in before.values() if one.ref not in touched]
-        for one in self._planned:
-            if one.ref in proposals or one.arrival is Arrival.REFUSED:
-                kept.append(RemoteWaiting(one.ref, one.trees[0], one.trees[1], proposals.get(one.ref)))
-        return kept
+        remaining = [entry for entry in before.values() if entry.ref not in touched]
+        for resource in self._planned:
+            if resource.ref in proposals or resource.arrival is Arrival.REFUSED:
+                remaining.append(
+                    RemoteWaiting(resource.ref, resource.trees[0], resource.trees[1], proposals.get(resource.ref))
+                )
+        return remaining
 
-    def _name_version(self, writer: Writer, one: PlannedResource) -> None:
+    def _name_version(self, writer: Writer, resource: PlannedResource) -> None:
         """Say of a conflict which version has the remote's side, and compare its proposal with what is here then."""
         # Inside the transaction, because the version numbers are known only now.
-        head = writer.head(one.ref.kind, one.ref.scope or USER_SCOPE, one.ref.name)
-        if one.arrival is not Arrival.CONFLICT or head is None or not one.theirs.manifest:
+        head = writer.head(resource.ref.kind, resource.ref.scope or USER_SCOPE, resource.ref.name)
+        if resource.arrival is not Arrival.CONFLICT or head is None or not resource.theirs.manifest:
             return
-        made = range(head.latest, one.version, -1)
-        trees = ((number, writer.manifest(head.id, number)) for number in made)
-        found = (number for number, content in trees if content and content.tree == one.theirs.manifest.tree)
+        numbers = range(head.latest, resource.version, -1)
+        trees = ((number, writer.manifest(head.id, number)) for number in numbers)
+        found = (number for number, content in trees if content and content.tree == resource.theirs.manifest.tree)
         if number := next(found, None):
-            one.why += f"; version {number} is the remote's"
-        one.version = head.version or 0
+            resource.why += f"; version {number} is the remote's"
+        resource.version = head.version or 0
 
-    def _draft(self, one: PlannedResource) -> Draft:
-        reason = self._library.redacted(f"pulled from {self._remote.name}: {one.why}")
-        return Draft(one.ref, one.version, one.result, reason, findings=dump_scan(one.found) if one.found else None)
+    def _draft(self, resource: PlannedResource) -> Draft:
+        reason = self._library.redact(f"pulled from {self._remote.name}: {resource.why}")
+        return Draft(
+            resource.ref,
+            resource.version,
+            resource.result,
+            reason,
+            findings=dump_scan(resource.found) if resource.found else None,
+        )
 
     def _operations(self) -> Iterator[tuple[Intent, list[ArrivedStep]]]:
         """Yield an operation for each commit that changed what is accepted, and one that makes the result of it all."""
@@ -187,39 +201,45 @@ class PullTransaction:
                     last[ref] = content.manifest
             if steps:
                 yield self._intent(commit), steps
-        settled = [step for one in self._taken.values() if (step := self._settled(one, last)) is not None]
+        settled = [step for resource in self._taken.values() if (step := self._final_step(resource, last)) is not None]
         if settled:
             why = f"merged {self._remote.name} at {self._head[:12]}"
             yield replace(self._intent(self._commits[-1]), at=self._library.store.now(), reason=why), settled
 
-    def _settled(self, one: PlannedResource, last: Mapping[Ref, Manifest]) -> ArrivedStep | None:
-        target = one.ours if one.arrival in KEPT else one.theirs.manifest
-        made = one.result if one.arrival is Arrival.MERGED else one.kept if one.arrival is Arrival.CONFLICT else None
-        if made is not None:
-            target = make_manifest(made)
+    def _final_step(self, resource: PlannedResource, last: Mapping[Ref, Manifest]) -> ArrivedStep | None:
+        target = resource.ours if resource.arrival in KEPT else resource.theirs.manifest
+        merged_files = (
+            resource.result
+            if resource.arrival is Arrival.MERGED
+            else resource.local_merge
+            if resource.arrival is Arrival.CONFLICT
+            else None
+        )
+        if merged_files is not None:
+            target = make_manifest(merged_files)
             for path, entry in target.items():
-                self._made[entry.sha256] = entry.sha256, entry.size, *pack(made[path].data)
-        return None if last.get(one.ref, one.ours) == target else ArrivedStep(one.ref, target)
+                self._merged_blobs[entry.sha256] = entry.sha256, entry.size, *pack(merged_files[path].data)
+        return None if last.get(resource.ref, resource.ours) == target else ArrivedStep(resource.ref, target)
 
     def _intent(self, commit: IncomingCommit) -> Intent:
-        said = f", said to be made by {commit.message.actor}" if commit.message.actor else ""
-        reason = self._library.redacted(commit.message.reason) or "no message"
-        evidence = (f"commit {commit.id} of {self._remote.name}{said}",)
+        claim = f", said to be made by {commit.message.actor}" if commit.message.actor else ""
+        reason = self._library.redact(commit.message.reason) or "no message"
+        evidence = (f"commit {commit.id} of {self._remote.name}{claim}",)
         via = f"remote:{self._remote.name}"
         return Intent(commit.at, Actor.IMPORT, reason, None, evidence, (), Principal.IMPORT, via)
 
-    def _packed(self, sha256: str) -> Packed:
-        if sha256 in self._made:
-            return self._made[sha256]
+    def _packed_blob(self, sha256: str) -> Packed:
+        if sha256 in self._merged_blobs:
+            return self._merged_blobs[sha256]
         here = self._library.store.backend.maintenance.packed_blob(sha256)
         if here is not None:  # a purged one stays purged
             return sha256, self._library.store.backend.maintenance.blob_size(sha256) or 0, *here
-        return self._reader.packed(sha256)
+        return self._reader.read_packed(sha256)
 
     def _merge_commit(self) -> str:
         """Write the commit that joins both histories, and return its id; the remote's where nothing is to join."""
         repository, tip = self._mirror.repository, self._mirror.state.tip
-        merged = [one for one in self._planned if one.arrival is Arrival.MERGED]
+        merged = [resource for resource in self._planned if resource.arrival is Arrival.MERGED]
         ahead = not tip or repository.is_ancestor(tip, self._head)
         if ahead and not merged:
             repository.run("update-ref", TIP, self._head)
@@ -231,11 +251,11 @@ class PullTransaction:
             if not ahead:
                 for other, (mode, identity) in self._changes.others.items():
                     stream.entry(other, mode, identity)
-                for ref in self._changes.refs - {one.ref for one in merged}:
+                for ref in self._changes.refs - {resource.ref for resource in merged}:
                     stream.entry(folder_of(ref).encode(), 0o040000, self._reader.tree_id(self._head, folder_of(ref)))
-            for one in merged:
-                stream.delete(folder_of(one.ref))
-                for path, file in one.result.items():
-                    stream.file(f"{folder_of(one.ref)}/{path}", EXECUTABLE if file.mode & 0o111 else 0, file.data)
-        repository.run("update-ref", TIP, made := repository.id_of(WORK))
-        return made
+            for resource in merged:
+                stream.delete(folder_of(resource.ref))
+                for path, file in resource.result.items():
+                    stream.file(f"{folder_of(resource.ref)}/{path}", EXECUTABLE if file.mode & 0o111 else 0, file.data)
+        repository.run("update-ref", TIP, merge_id := repository.id_of(WORK))
+        return merge_id

@@ -90,9 +90,10 @@ class Pull:
 
     def coming(self) -> list[IncomingResource]:
         """Return what would change, what needs a look first."""
-        shown = [_describe(one) for one in self._planned if one.arrival is not Arrival.HISTORY]
+        incoming = [_describe(resource) for resource in self._planned if resource.arrival is not Arrival.HISTORY]
         return sorted(
-            shown, key=lambda one: (one.arrival not in (Arrival.REFUSED, Arrival.WAITS), not one.findings, one.ref)
+            incoming,
+            key=lambda item: (item.arrival not in (Arrival.REFUSED, Arrival.WAITS), not item.findings, item.ref),
         )
 
     def _plan(self) -> None:
@@ -107,18 +108,18 @@ class Pull:
         # ours.
         mirror.export()
         self.commits = self._reader.commits(mirror.state.tip, head)
-        waiting = {one.ref: one for one in mirror.waiting}
-        named = self._changes.refs.union(*(commit.changed for commit in self.commits))
-        chosen = sorted((ref for ref in named if self._remote.chooses(ref)), key=str)
+        waiting = {entry.ref: entry for entry in mirror.waiting}
+        touched = self._changes.refs.union(*(commit.changed for commit in self.commits))
+        chosen = sorted((ref for ref in touched if self._remote.chooses(ref)), key=str)
         found = (self._compare(ref, base, waiting.get(ref)) for ref in chosen)
-        self._planned = [one for one in found if one is not None]
+        self._planned = [resource for resource in found if resource is not None]
         self._look_for_approvals()
 
     def _look_for_approvals(self) -> None:
         """Note which of what comes a person approved elsewhere, by a listed key."""
-        for one in self._planned:
-            if self._is_signed(one):
-                one.approved = "signed by a key that you listed"
+        for resource in self._planned:
+            if self._is_signed(resource):
+                resource.approved = "signed by a key that you listed"
 
     def _compare(self, ref: Ref, base: str, waits: RemoteWaiting | None) -> PlannedResource | None:
         store, reader, folder = self._library.store, self._reader, folder_of(ref)
@@ -160,10 +161,10 @@ class Pull:
             return planned
         planned.arrival = Arrival.CONFLICT
         # The person's side wins in the overlapping lines; the remote's lines there wait as the proposal.
-        kept = merge_resource(here, base, theirs, ours)
-        planned.why = f"{name} and this library both changed {name_overlaps(kept) or 'its frontmatter'}"
-        if kept.files != ours and not _stops(planned.ref, kept.files):
-            planned.kept = kept.files
+        local_merge = merge_resource(here, base, theirs, ours)
+        planned.why = f"{name} and this library both changed {name_overlaps(local_merge) or 'its frontmatter'}"
+        if local_merge.files != ours and not _stops(planned.ref, local_merge.files):
+            planned.local_merge = local_merge.files
             planned.why += "; yours stays there, with every other change of both"
         return planned
 
@@ -173,12 +174,12 @@ class Pull:
             return "it is written by a person alone"
         chain = [self._reader.content(planned.ref, tree) for tree in self._trees_of(planned.ref)]
         later = chain[:-1] if planned.arrival in (Arrival.NEW, Arrival.CHANGED, Arrival.REMOVED) else chain
-        if frozen or any(one.frozen for one in later):
+        if frozen or any(content.frozen for content in later):
             return "it is frozen"
         if planned.blocks:
             return "the scan found something of high severity"
-        is_merged = planned.arrival is Arrival.MERGED or planned.kept is not None
-        if is_merged and planned.ref in self._mirror.held:
+        is_merged = planned.arrival is Arrival.MERGED or planned.local_merge is not None
+        if is_merged and planned.ref in self._mirror.held_back:
             return "a secret keeps what is here from the remote"  # the merged text has it, and the next push sends that
         return ""
 
@@ -187,89 +188,91 @@ class Pull:
 
     def accept(self, consent: Consent) -> PullResult:
         """Store what may be stored, and propose the rest. Raises as every write."""
-        shown = {one.ref: one.trees[1] for one in self._planned}
+        shown_trees = {resource.ref: resource.trees[1] for resource in self._planned}
         for attempt in range(_TRIES):
             try:
-                return self._accept(consent, shown)
+                return self._accept(consent, shown_trees)
             except VersionConflict:
                 if attempt == _TRIES - 1:
                     raise
                 self._plan()  # another process changed the library meanwhile
         raise AssertionError
 
-    def _accept(self, consent: Consent, shown: Mapping[Ref, str]) -> PullResult:
+    def _accept(self, consent: Consent, shown_trees: Mapping[Ref, str]) -> PullResult:
         if not self.head or not self.commits:
             if self.head:
                 self._mirror.state = replace(self._mirror.state, seen=self.head)
                 self._mirror.save()
-            return PullResult(self._remote.name, 0, purged=self._purged())
+            return PullResult(self._remote.name, 0, purged=self._purged_elsewhere())
         if consent is Consent.NONE:
-            self._planned = [one for one in self._planned if one.arrival is not Arrival.HISTORY]
-        for one in self._planned:
-            if one.arrival is not Arrival.REFUSED:
-                one.why = self._wait_reason(one, consent, shown) or one.why
+            self._planned = [resource for resource in self._planned if resource.arrival is not Arrival.HISTORY]
+        for resource in self._planned:
+            if resource.arrival is not Arrival.REFUSED:
+                resource.why = self._wait_reason(resource, consent, shown_trees) or resource.why
         apply = PullTransaction(self._mirror, self._reader, self._planned, self._changes, self.commits, self.head)
         result = apply.run()
         # After the transaction: an approval names a content that has to be here.
         self._vouch()
         import_records(self._library, self._records, self._remote.chooses, self._remote.looks)
         result.warnings.extend(self._checkout())
-        result.purged.extend(self._purged())
+        result.purged.extend(self._purged_elsewhere())
         return result
 
-    def _purged(self) -> list[str]:
+    def _purged_elsewhere(self) -> list[str]:
         """Return the hashes of what was purged elsewhere, and whose bytes are here."""
         here = ((name, self._library.store.backend.maintenance.packed_blob(name)) for name in self._records.stones)
         return sorted(name for name, blob in here if blob is not None and blob[1] not in TOMBSTONES)
 
-    def _is_signed(self, one: PlannedResource) -> bool:
+    def _is_signed(self, resource: PlannedResource) -> bool:
         """Return whether somebody whose key the person listed approved a content that was never here before.
 
         An older version that was approved once would else come back without a question.
         """
-        tree = one.theirs.manifest.tree
-        if not _can_be_approved(one):
+        tree = resource.theirs.manifest.tree
+        if not _can_be_approved(resource):
             return False
-        if not self._records.is_approved(one.ref, tree, self._remote.keys):
+        if not self._records.is_approved(resource.ref, tree, self._remote.keys):
             return False
-        head = self._library.store.head_or_none(one.ref)
-        known = self._library.store.backend.versions(head.id, 100_000) if head is not None else []
-        return all(version.tree != tree for version in known)
+        head = self._library.store.head_or_none(resource.ref)
+        versions = self._library.store.backend.versions(head.id, 100_000) if head is not None else []
+        return all(version.tree != tree for version in versions)
 
     def _vouch(self) -> None:
         """Note what was approved elsewhere as approved. Where approvals are locked here, only this lock's count."""
-        for one in self._planned:
-            head = self._library.store.head_or_none(one.ref) if one.approved else None
-            if head is not None and one.arrival in ACCEPTED and head.tree == one.theirs.manifest.tree:
+        for resource in self._planned:
+            head = self._library.store.head_or_none(resource.ref) if resource.approved else None
+            if head is not None and resource.arrival in ACCEPTED and head.tree == resource.theirs.manifest.tree:
                 identity = Identity(Principal.PERSON, f"signed:{self._remote.name}")
                 content = [(head.id, head.tree)]
                 self._library.store.backend.attestations.vouch(content, self._library.store.now(), identity)
 
-    def _wait_reason(self, one: PlannedResource, consent: Consent, shown: Mapping[Ref, str]) -> str:
-        why = one.must_wait
-        if one.approved and not why:
+    def _wait_reason(self, resource: PlannedResource, consent: Consent, shown_trees: Mapping[Ref, str]) -> str:
+        why = resource.must_wait
+        if resource.approved and not why:
             return ""
-        if not why and (consent is Consent.NONE or shown.get(one.ref) != one.trees[1]):
+        if not why and (consent is Consent.NONE or shown_trees.get(resource.ref) != resource.trees[1]):
             why = "no person was asked"
-        if not why and consent is Consent.UNATTENDED and one.asks:
+        if not why and consent is Consent.UNATTENDED and resource.asks:
             why = "the scan found what a person is to see"
-        if why and one.arrival is not Arrival.HISTORY:
-            one.arrival = Arrival.WAITS
+        if why and resource.arrival is not Arrival.HISTORY:
+            resource.arrival = Arrival.WAITS
         return why
 
     def _checkout(self) -> list[str]:
-        went = [one for one in self._planned if one.is_written]
-        new = [one.ref for one in went if one.arrival is Arrival.NEW]
-        warnings = self._library.checkout([one.ref for one in went if one.arrival is not Arrival.NEW])
+        went = [resource for resource in self._planned if resource.is_written]
+        new = [resource.ref for resource in went if resource.arrival is Arrival.NEW]
+        warnings = self._library.checkout([resource.ref for resource in went if resource.arrival is not Arrival.NEW])
         return warnings + self._library.checkout(new, created=True)
 
 
-def _describe(one: PlannedResource) -> IncomingResource:
-    findings = list(one.found.findings) if one.found else []
-    gains = [str(gain) for gain in one.found.capabilities.added] if one.found else []
-    arrival = Arrival.WAITS if one.must_wait else one.arrival
-    why = one.must_wait or one.why
-    return IncomingResource(str(one.ref), arrival, one.version, len(one.result), findings, gains, why, one.approved)
+def _describe(resource: PlannedResource) -> IncomingResource:
+    findings = list(resource.found.findings) if resource.found else []
+    gains = [str(gain) for gain in resource.found.capabilities.added] if resource.found else []
+    arrival = Arrival.WAITS if resource.must_wait else resource.arrival
+    why = resource.must_wait or resource.why
+    return IncomingResource(
+        str(resource.ref), arrival, resource.version, len(resource.result), findings, gains, why, resource.approved
+    )
 
 
 def _stops(ref: Ref, files: Files) -> bool:
@@ -277,9 +280,9 @@ def _stops(ref: Ref, files: Files) -> bool:
     return bool(blocking_problems(find_problems(ref.kind, ref.name, files)))
 
 
-def _can_be_approved(one: PlannedResource) -> bool:
+def _can_be_approved(resource: PlannedResource) -> bool:
     """Return whether what comes is the remote's content as it is, which an approval there is about."""
-    return one.arrival in (Arrival.NEW, Arrival.CHANGED) and bool(one.theirs.manifest)
+    return resource.arrival in (Arrival.NEW, Arrival.CHANGED) and bool(resource.theirs.manifest)
 
 
 @contextlib.contextmanager

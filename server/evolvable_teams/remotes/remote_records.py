@@ -87,19 +87,19 @@ def write_records(
     parts: Collection[str],
     before: Mapping[str, bytes],
     looks: LookRecords | None,
-    held: Collection[Ref] = (),
+    held_back: Collection[Ref] = (),
 ) -> dict[str, bytes]:
     """Return the files of this library, by name. before: those that the remote has, whose signatures are kept.
 
-    parts: what the person chose to send besides. held: resources whose newest version the remote does not get; their
-    approvals there stay as they are. Raises as `Caller.signer.unlock`.
+    parts: what the person chose to send besides. held_back: resources whose newest version the remote does not get;
+    their approvals there stay as they are. Raises as `Caller.signer.unlock`.
     """
     heads = {head.id: head for head in library.store.heads() if chooses(head.ref)}
     files = {
         "evidence.jsonl": _lines(_evidence(library, chooses, parts)),
-        "approvals.json": _document(_approvals(library, caller, heads, before.get("approvals.json", b""), held)),
+        "approvals.json": _document(_approvals(library, caller, heads, before.get("approvals.json", b""), held_back)),
         "tombstones.json": _document(_tombstones(library)),
-        "learned.jsonl": _lines(_learned(library, heads)) if "learned" in parts else b"",
+        "learned.jsonl": _lines(_learned_tasks(library, heads)) if "learned" in parts else b"",
         "looks.jsonl": looks.export(library, caller, [head.ref for head in heads.values()]) if looks else b"",
     }
     return {name: data for name, data in files.items() if data or before.get(name)}
@@ -110,8 +110,8 @@ def _lines(records: Iterable[Mapping[str, Any]]) -> bytes:
 
 
 def _document(records: Iterable[Mapping[str, Any]]) -> bytes:
-    listed = [_line(record) for record in records]
-    return ("[\n" + ",\n".join(listed) + "\n]\n").encode("utf-8", "replace") if listed else b""
+    lines = [_line(record) for record in records]
+    return ("[\n" + ",\n".join(lines) + "\n]\n").encode("utf-8", "replace") if lines else b""
 
 
 def _evidence(library: Library, chooses: Chooses, parts: Collection[str]) -> Iterator[dict[str, Any]]:
@@ -119,7 +119,7 @@ def _evidence(library: Library, chooses: Chooses, parts: Collection[str]) -> Ite
     trees: dict[Ref, dict[int, str]] = {}
     kinds = ("use", "outcome", *(("sighting",) if "sessions" in parts else ()))
     for kind in kinds:
-        columns = [one for one in SHAPES[kind] if one != "ref"]
+        columns = [column for column in SHAPES[kind] if column != "ref"]
         for ref, values in library.store.backend.evidence.export_rows(kind, [*columns, "origin"]):
             row = dict(zip(columns, values, strict=False))
             # Evidence that was imported stays its owner's: it would else come back to them as
@@ -141,46 +141,49 @@ def _without_words(row: dict[str, Any], parts: Collection[str]) -> dict[str, Any
 def _numbers(library: Library, ref: Ref) -> dict[int, str]:
     head = library.store.head_or_none(ref)
     versions = library.store.backend.versions(head.id, 100_000) if head is not None else []
-    return {one.number: one.tree for one in versions}
+    return {version.number: version.tree for version in versions}
 
 
 def _approvals(
-    library: Library, caller: Caller, heads: Mapping[int, Head], before: bytes, held: Collection[Ref]
+    library: Library, caller: Caller, heads: Mapping[int, Head], before: bytes, held_back: Collection[Ref]
 ) -> Iterator[dict[str, Any]]:
-    known = {(one.ref, one.tree): one for one in read_approvals(before)}
-    kept = set(map(str, held))
-    yield from (asdict(one) for one in known.values() if one.ref in kept)
-    heads = {identity: head for identity, head in heads.items() if str(head.ref) not in kept}
+    earlier = {(approval.ref, approval.tree): approval for approval in read_approvals(before)}
+    unchanged_refs = set(map(str, held_back))
+    yield from (asdict(approval) for approval in earlier.values() if approval.ref in unchanged_refs)
+    heads = {identity: head for identity, head in heads.items() if str(head.ref) not in unchanged_refs}
     signer = caller.signer if library.lock is not None else None
     # Levels of 10,000 heads take a second. Anybody who may push can write the file, so what is signed is looked up.
-    written = {key for key, one in known.items() if one.trust == _PERSON} if signer is None else set()
-    whose = authorships(library, [one.id for one in heads.values() if (str(one.ref), one.tree) not in written])
+    written = {key for key, approval in earlier.items() if approval.trust == _PERSON} if signer is None else set()
+    authors = authorships(
+        library,
+        [listed_head.id for listed_head in heads.values() if (str(listed_head.ref), listed_head.tree) not in written],
+    )
     for identity, head in sorted(heads.items(), key=lambda item: str(item[1].ref)):
-        author = whose.get(identity)
+        author = authors.get(identity)
         if author is not None and not author.stands:
             continue
         level = _APPROVED if author is not None and author.approved else _PERSON
-        made = known.get((str(head.ref), head.tree))
-        if made is None or (signer is not None and made.key != signer.key):
-            made = SignedApproval(str(head.ref), head.tree, library.store.now(), level)
+        current = earlier.get((str(head.ref), head.tree))
+        if current is None or (signer is not None and current.key != signer.key):
+            current = SignedApproval(str(head.ref), head.tree, library.store.now(), level)
             if signer is not None:
                 signer.unlock()
-                signature = signer.sign(made.statement).hex()
-                made = SignedApproval(made.ref, made.tree, made.at, made.trust, signer.key, signature)
-        yield {name: getattr(made, name) for name in ("ref", "tree", "at", "trust", "key", "signature")}
+                signature = signer.sign(current.statement).hex()
+                current = SignedApproval(current.ref, current.tree, current.at, current.trust, signer.key, signature)
+        yield {name: getattr(current, name) for name in ("ref", "tree", "at", "trust", "key", "signature")}
 
 
 def _tombstones(library: Library) -> Iterator[dict[str, Any]]:
     for name, size, stone in library.store.backend.purges.tombstones():
-        said = {"at": stone.at, "actor": stone.actor, "reason": stone.reason, "kind": stone.kind}
-        yield {"sha256": name, "size": size, **said}
+        facts = {"at": stone.at, "actor": stone.actor, "reason": stone.reason, "kind": stone.kind}
+        yield {"sha256": name, "size": size, **facts}
 
 
-def _learned(library: Library, heads: Mapping[int, Head]) -> Iterator[dict[str, Any]]:
+def _learned_tasks(library: Library, heads: Mapping[int, Head]) -> Iterator[dict[str, Any]]:
     for resource, tasks in sorted(library.store.backend.learned.tasks_of(heads).items()):
         # What transcripts taught stays on this machine, as the person was told.
-        for one in (one for one in tasks if not one.held_out and one.source is not TaskSource.TRANSCRIPT):
-            yield {"ref": str(heads[resource].ref), "task": one.task, "at": one.at, "against": one.against}
+        for task in (task for task in tasks if not task.held_out and task.source is not TaskSource.TRANSCRIPT):
+            yield {"ref": str(heads[resource].ref), "task": task.task, "at": task.at, "against": task.against}
 
 
 @dataclass(slots=True)
@@ -194,7 +197,7 @@ class IncomingRecords:
 
     def is_approved(self, ref: Ref, tree: str, keys: Collection[str]) -> bool:
         """Return whether the owner of one of these keys approved a content."""
-        return any(one.is_signed_by(keys) for one in self.approvals.get((str(ref), tree), ()))
+        return any(approval.is_signed_by(keys) for approval in self.approvals.get((str(ref), tree), ()))
 
 
 def read_records(
@@ -206,16 +209,16 @@ def read_records(
     """
     found = IncomingRecords()
     for path in paths:
-        named = _FILE.fullmatch(path)
-        if named is None or named[1] == own or (named[2] == "approvals.json" and not keys):
+        match = _FILE.fullmatch(path)
+        if match is None or match[1] == own or (match[2] == "approvals.json" and not keys):
             continue
         data = read(path)
-        if named[2] == "approvals.json":
-            for one in read_approvals(data):
-                found.approvals.setdefault((one.ref, one.tree), []).append(one)
-        elif named[2] == "tombstones.json":
+        if match[2] == "approvals.json":
+            for approval in read_approvals(data):
+                found.approvals.setdefault((approval.ref, approval.tree), []).append(approval)
+        elif match[2] == "tombstones.json":
             found.stones |= dict(_read_stones(data))
-        elif named[2] == "looks.jsonl":
+        elif match[2] == "looks.jsonl":
             found.looks.append(data)
         else:
             found.evidence += _read_lines(data)
@@ -229,10 +232,12 @@ def is_record(path: str) -> bool:
 
 def _read_document(data: bytes) -> list[dict[str, Any]]:
     try:
-        listed = json.loads(data) if data else []
+        document = json.loads(data) if data else []
     except (ValueError, RecursionError):
         return []
-    return [one for one in listed if isinstance(one, dict)][:MAX_RECORDS] if isinstance(listed, list) else []
+    return (
+        [record for record in document if isinstance(record, dict)][:MAX_RECORDS] if isinstance(document, list) else []
+    )
 
 
 def _read_lines(data: bytes) -> list[dict[str, Any]]:
@@ -250,17 +255,17 @@ def _read_lines(data: bytes) -> list[dict[str, Any]]:
 def read_approvals(data: bytes) -> list[SignedApproval]:
     """Return the approvals in a file; their signatures are not checked."""
     names = ("ref", "tree", "at", "trust", "key", "signature")
-    rows = ([one.get(name) for name in names] for one in _read_document(data))
+    rows = ([record.get(name) for name in names] for record in _read_document(data))
     return [SignedApproval(*map(str, row)) for row in rows if all(isinstance(value, str) for value in row)]
 
 
 def _read_stones(data: bytes) -> Iterator[tuple[str, tuple[Tombstone, int]]]:
-    for one in _read_document(data):
-        name, size = str(one.get("sha256")), one.get("size")
+    for record in _read_document(data):
+        name, size = str(record.get("sha256")), record.get("size")
         # `type` and not isinstance: True is an int.
         if not _HASH.fullmatch(name) or type(size) is not int or not 0 <= size <= MAX_FILE:
             continue
-        at, actor, reason, kind = (str(one.get(key, ""))[:1_000] for key in ("at", "actor", "reason", "kind"))
+        at, actor, reason, kind = (str(record.get(key, ""))[:1_000] for key in ("at", "actor", "reason", "kind"))
         notice = f"[This file was purged elsewhere on {at[:10]} by {actor[:40]}: {reason}]\n".encode("utf-8", "replace")
         yield name, (Tombstone(at, actor, reason, kind, notice), size)
 
@@ -278,15 +283,15 @@ def import_records(library: Library, records: IncomingRecords, chooses: Chooses,
     if looks is not None:
         for lines in records.looks:
             looks.add(library.store.home, lines)
-    known: dict[str, tuple[int, int]] = {}
-    import_evidence(library.store, list(_numbered(library, records.evidence, chooses, known)), known)
+    resources: dict[str, tuple[int, int]] = {}
+    import_evidence(library.store, list(_number_records(library, records.evidence, chooses, resources)), resources)
 
 
-def _numbered(
+def _number_records(
     library: Library,
     records: Iterable[dict[str, Any]],
     chooses: Chooses,
-    known: dict[str, tuple[int, int]],
+    resources: dict[str, tuple[int, int]],
 ) -> Iterator[dict[str, Any]]:
     numbers: dict[str, dict[str, int]] = {}
     for record in records:
@@ -300,7 +305,7 @@ def _numbered(
                 head = library.store.head_or_none(ref)
                 trees = {tree: number for number, tree in _numbers(library, ref).items()}
                 numbers[name] = trees
-                known[name] = (head.id, head.latest) if head else (0, 0)
+                resources[name] = (head.id, head.latest) if head else (0, 0)
             number = numbers[name].get(str(record.get("tree")), 0)
             checked = check_evidence({**record, "ref": name, "version": number}) if number else None
         except EvolvableError:

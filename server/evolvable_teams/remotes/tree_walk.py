@@ -50,7 +50,7 @@ class TreeWalk:
     def __init__(self, read: Callable[[str], bytes], most: int) -> None:
         """read: returns the content of a tree by its id. most: files beside the resources that may differ."""
         self._read, self._most, self._left = read, most, MAX_FOLDERS
-        self._kept: dict[str, Tree] = {}
+        self._cache: dict[str, Tree] = {}
         self._size = 0
 
     def allow(self, commits: int) -> None:
@@ -59,7 +59,7 @@ class TreeWalk:
 
     def entries(self, identity: str) -> Tree:
         """Return the entries of a tree by their names. Raises RemoteFailed for a damaged one, TooLarge."""
-        found = self._kept.get(identity)
+        found = self._cache.get(identity)
         if found is None:
             data = self._read(identity) if identity else b""
             try:
@@ -71,8 +71,8 @@ class TreeWalk:
             self._size += len(data)
             # Emptied whole: which trees come again cannot be known, and reading one again is cheap.
             if self._size > _KEPT:
-                self._kept, self._size = {}, len(data)
-            self._kept[identity] = found
+                self._cache, self._size = {}, len(data)
+            self._cache[identity] = found
         return found
 
     def changes(self, new: str, old: str) -> TreeChanges:
@@ -82,7 +82,7 @@ class TreeWalk:
         while waiting:
             above, trees = waiting.pop()
             for name, (now, before) in self._differences(trees):
-                path = _joined(above, name)
+                path = _join_path(above, name)
                 if _file(now) != _file(before):
                     file = _file(now)
                     found.others[path] = (file[0], file[1].hex()) if file else (0, "")
@@ -102,7 +102,7 @@ class TreeWalk:
         while waiting:
             above, trees = waiting.pop()
             for name, entries in self._differences(trees):
-                path, folders = _joined(above, name), tuple(map(_folder, entries))
+                path, folders = _join_path(above, name), tuple(map(_folder, entries))
                 if folders[0] in folders[1:]:
                     continue
                 ref = _resource_in(path)
@@ -120,7 +120,7 @@ class TreeWalk:
             for name, (now, _) in self._differences((identity, "")):
                 count += 1
                 self._check_count(count)
-                path = _joined(above, name)
+                path = _join_path(above, name)
                 if _file(now):
                     yield path
                 else:
@@ -170,7 +170,7 @@ def _folder(entry: TreeEntry | None) -> str:
     return entry[1].hex() if entry is not None and entry[0] & _TYPE == FOLDER else ""
 
 
-def _joined(above: bytes, name: bytes) -> bytes:
+def _join_path(above: bytes, name: bytes) -> bytes:
     path = above + b"/" + name if above else name
     if len(path) > _MAX_PATH:
         raise TooLarge(f"The remote holds a path of more than {_MAX_PATH:,} bytes.", "Nothing was imported.")

@@ -67,10 +67,10 @@ class _JsonReader:
             if not self._more():
                 return ""
 
-    def expect(self, wanted: str) -> str:
-        """Take and return the next character, which is one of `wanted`."""
+    def expect(self, allowed: str) -> str:
+        """Take and return the next character, which is one of `allowed`."""
         character = self.skip()
-        if not character or character not in wanted:
+        if not character or character not in allowed:
             raise _not_json()
         self._at += 1
         return character
@@ -211,23 +211,23 @@ class ArchiveReader:
             return  # nobody finds it under a name that is not its own
         self._staging.add_blob(name, len(data), *pack(data))
 
-    def _add_tombstone(self, name: str, said: Any, data: bytes) -> None:
+    def _add_tombstone(self, name: str, purge: Any, data: bytes) -> None:
         """Stage the tombstone of a purged blob. It never replaces bytes that the library has or gets."""
-        if not isinstance(said, dict) or not _SHA256.fullmatch(name) or not _is_timestamp(str(said.get("at"))):
-            raise _invalid("blobs", f"{ascii(name)[:80]} says of its purge {ascii(said)[:80]}")
-        size = said.get("size")
+        if not isinstance(purge, dict) or not _SHA256.fullmatch(name) or not _is_timestamp(str(purge.get("at"))):
+            raise _invalid("blobs", f"{ascii(name)[:80]} says of its purge {ascii(purge)[:80]}")
+        size = purge.get("size")
         if type(size) is not int or not 0 <= size <= MAX_FILE:
             raise _invalid("blobs", f"{ascii(name)[:80]} was purged of {ascii(size)[:20]} bytes")
         # Cut, since an archive's author decides on their length.
-        at, actor, reason, kind = (str(said.get(key))[:1_000] for key in ("at", "actor", "reason", "kind"))
+        at, actor, reason, kind = (str(purge.get(key))[:1_000] for key in ("at", "actor", "reason", "kind"))
         self._staging.add_blob(name, size, pack_tombstone(Tombstone(at, actor, reason, kind, data)), ABSENT)
 
     def _add_move(self, record: dict[str, Any]) -> None:
         _check_shape("moves of the channel", record, _MOVE)
-        known = (
+        is_valid = (
             record["actor"] in set(Actor) and record["policy"] in {None, *ReleasePolicy} and _is_timestamp(record["at"])
         )
-        if not known or not all(map(_is_placement, record["placed"])):
+        if not is_valid or not all(map(_is_placement, record["placed"])):
             raise _invalid("moves of the channel", f"{ascii(record)[:80]} cannot be read")
         self._staging.add_move([record[key] for key in _MOVE])
 

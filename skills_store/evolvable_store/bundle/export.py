@@ -162,23 +162,27 @@ def is_valid_record(record: Mapping[str, Any]) -> bool:
     return True
 
 
-def import_evidence(store: Store, records: Iterable[Mapping[str, Any]], known: Mapping[str, tuple[int, int]]) -> None:
+def import_evidence(
+    store: Store, records: Iterable[Mapping[str, Any]], resources: Mapping[str, tuple[int, int]]
+) -> None:
     """Add the evidence that is not here yet, as history that counts nothing.
 
-    known: ref -> (id, newest version) of the resources that it may be about.
+    resources: ref -> (id, newest version) of the resources that it may be about.
 
     Records that are here already stay as they are, so importing the same archive again changes nothing.
     """
-    rows = (row for record in records if (row := _evidence_row(record, known)))
+    rows = (row for record in records if (row := _evidence_row(record, resources)))
     while batch := list(itertools.islice(rows, _BATCH)):
         store.backend.evidence.import_rows(batch)
 
 
-def _evidence_row(record: Mapping[str, Any], known: Mapping[str, tuple[int, int]]) -> tuple[str, dict[str, Any]] | None:
+def _evidence_row(
+    record: Mapping[str, Any], resources: Mapping[str, tuple[int, int]]
+) -> tuple[str, dict[str, Any]] | None:
     table = record["type"]  # one of SHAPES
     row = {field: record[field] for field in SHAPES[table] if field != "ref"} | {"origin": "import"}
     if "ref" in SHAPES[table]:
-        row["resource"], latest = known.get(record["ref"], (0, 0))
+        row["resource"], latest = resources.get(record["ref"], (0, 0))
         if not 1 <= record["version"] <= latest:
             return None
     return table, row
@@ -278,19 +282,19 @@ class _Export:
         for name in self._blobs:
             # One at a time: all blobs together can exceed the memory.
             data = self._store.blob(name.hex())
-            record = {"sha256": name.hex(), **self._purged(name.hex(), data)}
+            record = {"sha256": name.hex(), **self._purge_record(name.hex(), data)}
             try:
                 yield record | {"text": data.decode("utf-8")}
             except UnicodeDecodeError:
                 yield record | {"base64": base64.b64encode(data).decode("ascii")}
 
-    def _purged(self, sha256: str, data: bytes) -> dict[str, Any]:
+    def _purge_record(self, sha256: str, data: bytes) -> dict[str, Any]:
         """Return the record of the purge of a blob as a field for the archive, {} for a blob that has its bytes."""
         if blob_hash(data) == sha256 or (found := self._store.backend.purges.tombstone(sha256)) is None:
             return {}
         stone, size = found
-        said = {"at": stone.at, "actor": stone.actor, "reason": stone.reason, "kind": stone.kind, "size": size}
-        return {"purged": said}
+        purge = {"at": stone.at, "actor": stone.actor, "reason": stone.reason, "kind": stone.kind, "size": size}
+        return {"purged": purge}
 
     def channel(self) -> Iterator[Any]:
         """Yield every move of the stable channel, with those of its placings that belong to the resources."""
@@ -298,14 +302,14 @@ class _Export:
         moves = self._channel.moves(self._last_move, below=self._last_move + 1)[::-1]
         placed: dict[int, list[Placement]] = {}
         for placing in self._channel.placings([move.id for move in moves]):
-            if self._writes(placing.ref):
+            if self._is_exported(placing.ref):
                 placed.setdefault(placing.move, []).append(placing)
         for move in moves:
             note, rows = move.note, placed.get(move.id, [])
             if rows or (note.policy and self._refs is None):
                 record = {"at": note.at, "actor": note.actor, "reason": note.reason, "session": note.session}
-                stands = [(str(row.ref), row.after, row.withdrawn) for row in rows]
-                yield record | {"policy": note.policy, "placed": stands}
+                placed_rows = [(str(row.ref), row.after, row.withdrawn) for row in rows]
+                yield record | {"policy": note.policy, "placed": placed_rows}
 
     def evidence(self) -> Iterator[Any]:
         """Yield the evidence about the versions that are written."""
@@ -319,10 +323,10 @@ class _Export:
                 return
             after = changes[-1].sequence
             for change in changes:
-                if change.sequence <= self._end and self._writes(change.ref):
+                if change.sequence <= self._end and self._is_exported(change.ref):
                     yield change
 
-    def _writes(self, ref: Ref) -> bool:
+    def _is_exported(self, ref: Ref) -> bool:
         return (self._refs is None or ref in self._refs) and ref not in self._without
 
     def _read_id(self, ref: Ref) -> int:

@@ -18,8 +18,8 @@ from evolvable_store.bundle.import_ import (
     ImportCheck,
     ImportReport,
     accept_all,
-    counted,
     is_main,
+    track_progress,
 )
 from evolvable_store.bundle.zip_reader import MAX_ENTRIES, MAX_RATIO, MAX_TOTAL, ZipArchive, open_zip, unsafe_zip
 from evolvable_store.errors import InvalidArchive, InvalidArgument, TooLarge
@@ -56,9 +56,9 @@ def export_folders(
     heads = select_heads(store, refs)
     with disk_errors(target, "folder"):
         target.mkdir(parents=True, exist_ok=True)
-        taken = [head.name for head in heads if os.path.lexists(target / head.name)]
-        if taken:
-            raise InvalidArgument(f"{target} has {', '.join(taken[:10])} already.", "Name an empty folder.")
+        taken_names = [head.name for head in heads if os.path.lexists(target / head.name)]
+        if taken_names:
+            raise InvalidArgument(f"{target} has {', '.join(taken_names[:10])} already.", "Name an empty folder.")
         # Each folder is written aside and renamed, so nobody sees half of one.
         draft = Path(tempfile.mkdtemp(prefix=".export.", suffix=".tmp", dir=target))
         try:
@@ -102,7 +102,7 @@ def import_folders(
     replace: bool = False,
     reason: str = "",
     progress: Callable[[int, int], None] | None = None,
-    look: ImportCheck = accept_all,
+    check: ImportCheck = accept_all,
 ) -> ImportReport:
     """Return what became of each folder in `source`, or of `source` itself, that holds a resource of this kind.
 
@@ -115,9 +115,9 @@ def import_folders(
         raise InvalidArchive(f"{source} has no folder with {main_file(kind, 'name')}.", _hint(source.absolute(), kind))
 
     def read() -> Iterator[ImportCandidate]:
-        return counted(map(folder_candidate, folders), len(folders), progress)
+        return track_progress(map(folder_candidate, folders), len(folders), progress)
 
-    return FolderImport(store, kind, scope, reason or f"imported from {source}", replace, look).run(read)
+    return FolderImport(store, kind, scope, reason or f"imported from {source}", replace, check).run(read)
 
 
 def find_folders(place: Path, kind: Kind, depth: int) -> Iterator[Path]:
@@ -207,7 +207,7 @@ def import_zip(
     replace: bool = False,
     reason: str = "",
     progress: Callable[[int, int], None] | None = None,
-    look: ImportCheck = accept_all,
+    check: ImportCheck = accept_all,
 ) -> ImportReport:
     """Return what became of each folder in the zip that holds a resource of this kind, at any depth.
 
@@ -223,8 +223,8 @@ def import_zip(
         if not folders:
             raise unsafe_zip(f"it has no folder with {main_file(kind, 'name')}")
         reason = reason or f"imported from {source.name if isinstance(source, Path) else 'a zip'}"
-        new = FolderImport(store, kind, scope, reason, replace, look)
-        return new.run(lambda: counted(_zip_candidates(archive, kind, folders), len(folders), progress))
+        new = FolderImport(store, kind, scope, reason, replace, check)
+        return new.run(lambda: track_progress(_zip_candidates(archive, kind, folders), len(folders), progress))
 
 
 def _folders(archive: ZipArchive, kind: Kind) -> dict[str, list[str]]:

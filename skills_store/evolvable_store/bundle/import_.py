@@ -89,10 +89,10 @@ It returns whether the resource is imported. False keeps it out for now; Invalid
 _T = TypeVar("_T")
 
 
-def counted(found: Iterable[_T], total: int, progress: Callable[[int, int], None] | None) -> Iterator[_T]:
+def track_progress(items: Iterable[_T], total: int, progress: Callable[[int, int], None] | None) -> Iterator[_T]:
     """Yield the items; call `progress` after each with how many are done, and the total."""
-    for done, one in enumerate(found, 1):
-        yield one
+    for done, item in enumerate(items, 1):
+        yield item
         if progress:
             progress(done, total)
 
@@ -112,7 +112,7 @@ def is_main(kind: Kind, path: str) -> bool:
 class FolderImport:
     """An import of folders as resources of one kind in one scope.
 
-    replace: a resource that is here with other content gets a new version; otherwise it is refused. look: may keep one
+    replace: a resource that is here with other content gets a new version; otherwise it is refused. check: may keep one
     out.
     """
 
@@ -121,7 +121,7 @@ class FolderImport:
     scope: str
     reason: str
     replace: bool = False
-    look: ImportCheck = accept_all
+    check: ImportCheck = accept_all
 
     def run(self, read: Callable[[], Iterable[ImportCandidate]]) -> ImportReport:
         """Return the report on the candidates; those that are imported make one operation of Actor.IMPORT.
@@ -168,7 +168,7 @@ class FolderImport:
         if here and not self.replace:
             why = f"it is here with other content (version {here}); say that it is to be replaced"
             raise InvalidResource(name, [why])
-        if not self.look(ref, here, files, candidate.left_out):
+        if not self.check(ref, here, files, candidate.left_out):
             done.held.append(ref)
             return
         # The version that was looked at: another process may have changed it, which makes `run` try again.
@@ -254,9 +254,9 @@ class _HistoryCheck:
 
     def _read(self, manifest: Manifest) -> dict[str, File]:
         # Most files of a version are those of its parent.
-        known = {sha256: self.files[path].data for path, sha256 in self.names.items()}
+        data_by_hash = {sha256: self.files[path].data for path, sha256 in self.names.items()}
         return {
-            path: File(known[e.sha256] if e.sha256 in known else self.staging.blob(e.sha256), e.mode)
+            path: File(data_by_hash[e.sha256] if e.sha256 in data_by_hash else self.staging.blob(e.sha256), e.mode)
             for path, e in manifest.items()
         }
 
@@ -274,7 +274,7 @@ def import_json(
     store: Store,
     source: Path | Stream,
     *,
-    look: ImportCheck = accept_all,
+    check: ImportCheck = accept_all,
     dry_run: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> ImportReport:
@@ -286,7 +286,7 @@ def import_json(
     one step, or nothing. What `undoes` says of an operation are ids of the library that made it. The stable channel
     shows what was added as it was shown there; of what was here, hosts go on seeing what they saw. The policy comes
     along into a library whose channel never moved. The evidence about what was not refused is added afterwards, as far
-    as it is not here. look: refuses a resource by what its newest version holds, where
+    as it is not here. check: refuses a resource by what its newest version holds, where
     that is not here yet. dry_run: only say what would be imported. progress: called with histories
     checked and all of them.
     Raises InvalidArchive or TooLarge for what is not an archive.
@@ -296,8 +296,8 @@ def import_json(
         reader.read(stream)
         refs = list(staging.refs())
         checked = {
-            ref: check_history(staging, ref) or _check_newest(store, staging, ref, look)
-            for ref in counted(refs, len(refs), progress)
+            ref: check_history(staging, ref) or _check_newest(store, staging, ref, check)
+            for ref in track_progress(refs, len(refs), progress)
         }
         sound = [ref for ref, found in checked.items() if not found]
         merge = _HistoryMerge(store, staging, sound)
@@ -309,14 +309,14 @@ def import_json(
             merge = _HistoryMerge(store, staging, sound)
             replay(store.backend, merge.operations(), merge.place, at=store.now())
         if not dry_run:
-            import_evidence(store, staging.evidence(), merge.known())
+            import_evidence(store, staging.evidence(), merge.agreed_resources())
     merge.done.refused[:0] = [(str(ref), found) for ref, found in checked.items() if found]
     merge.done.looks = list(reader.looks)
     return merge.done
 
 
-def _check_newest(store: Store, staging: ImportStaging, ref: Ref, look: ImportCheck) -> tuple[str, ...]:
-    """Return every reason of `look` against the newest version of a sound history, () without any."""
+def _check_newest(store: Store, staging: ImportStaging, ref: Ref, check: ImportCheck) -> tuple[str, ...]:
+    """Return every reason of `check` against the newest version of a sound history, () without any."""
     newest = [change.manifest for change in staging.changes(ref) if change.manifest is not None][-1]
     head = store.head_or_none(ref)
     # That content is in the library already, so nothing new comes in.
@@ -324,7 +324,7 @@ def _check_newest(store: Store, staging: ImportStaging, ref: Ref, look: ImportCh
         return ()
     files = {path: File(staging.blob(entry.sha256), entry.mode) for path, entry in newest.items()}
     try:
-        kept_out = not look(ref, (head.version if head else None) or 0, files, ())
+        kept_out = not check(ref, (head.version if head else None) or 0, files, ())
     except InvalidResource as error:
         return error.problems
     return ("a person has to look at it first",) if kept_out else ()
@@ -347,10 +347,10 @@ def _send_blobs(store: Store, staging: ImportStaging) -> None:
 
     The steps that name the blobs bring them once more: until then, gc may remove them.
     """
-    for batch in split_batches(staging.wanted_blobs(), lambda blob: blob[1]):
+    for batch in split_batches(staging.missing_blobs(), lambda blob: blob[1]):
         with store.backend.write() as writer:
             for sha256, _ in batch:
-                writer.add_blob(*staging.packed(sha256))
+                writer.add_blob(*staging.packed_blob(sha256))
 
 
 @dataclass
@@ -365,7 +365,7 @@ class _HistoryMerge:
     def operations(self) -> Iterator[tuple[Intent, Iterator[ReplayStep]]]:
         """Yield the steps that are missing here, by operation, in the order of the archive's log; compare first."""
         self.compare()
-        for operation, steps in itertools.groupby(self.staging.wanted(), key=lambda wanted: wanted[0]):
+        for operation, steps in itertools.groupby(self.staging.missing_steps(), key=lambda row: row[0]):
             yield self._intent(operation), (step for _, step in steps)
 
     def place(self, writer: Writer, operation: int) -> None:
@@ -373,19 +373,19 @@ class _HistoryMerge:
         # A channel that ever moved here keeps its own policy.
         added, untouched = set(self.done.added), self.store.backend.channel.last() == 0
         for note, placed in self.staging.moves():
-            stands: dict[int, ChannelState] = {}
-            for ref, stand in placed:
+            states: dict[int, ChannelState] = {}
+            for ref, state in placed:
                 head = writer.head(ref.kind, ref.scope or USER_SCOPE, ref.name) if ref in added else None
-                if head is not None and (stand.version or 0) > head.latest:
+                if head is not None and (state.version or 0) > head.latest:
                     raise InvalidArchive(
-                        f"The archive's channel shows version {stand.version} of {ref}, which it does not have.",
+                        f"The archive's channel shows version {state.version} of {ref}, which it does not have.",
                         "Nothing was imported; export again.",
                     )
                 if head is not None:
-                    stands[head.id] = stand
-            writer.add_move(replace(note, operation=operation, policy=note.policy if untouched else None), stands)
+                    states[head.id] = state
+            writer.add_move(replace(note, operation=operation, policy=note.policy if untouched else None), states)
 
-    def known(self) -> dict[str, tuple[int, int]]:
+    def agreed_resources(self) -> dict[str, tuple[int, int]]:
         """Return ref -> (id, newest version here) of the resources on which archive and library agree."""
         heads = map(self.store.head_or_none, self.done.accepted)
         return {str(head.ref): (head.id, head.latest) for head in heads if head is not None}
@@ -398,7 +398,7 @@ class _HistoryMerge:
 
     def compare(self) -> None:
         """Sort the resources by their result, and mark in the staging the changes that are missing here."""
-        self.staging.clear_wanted()
+        self.staging.clear_missing()
         for ref in self.sound:
             self._compare(ref)
 
@@ -406,21 +406,21 @@ class _HistoryMerge:
         head = self.store.head_or_none(ref)
         if head is None:
             self.done.added.append(ref)
-            self.staging.want(ref, 0)
+            self.staging.mark_missing(ref, 0)
             return
         # The hash of the last version that both have covers all before it; what is left to compare is where the
         # name pointed while that was the newest (a removal, a return).
         common = min(head.latest, self.staging.latest(ref))
         theirs = self.staging.steps_at(ref, common)
         # Ids of operations differ between libraries, so they are compared by their digests.
-        told = [(after, chained, self._intent(made_by).digest) for made_by, after, chained, _ in theirs]
-        ours = self._steps_at(head, common)
-        if head.latest == common and ours == told[: len(ours)]:
-            missing = len(ours) < len(theirs) or self.staging.latest(ref) > common
+        their_steps = [(after, chained, self._intent(made_by).digest) for made_by, after, chained, _ in theirs]
+        our_steps = self._steps_at(head, common)
+        if head.latest == common and our_steps == their_steps[: len(our_steps)]:
+            missing = len(our_steps) < len(theirs) or self.staging.latest(ref) > common
             (self.done.updated if missing else self.done.unchanged).append(ref)
             # Everything after the last step that both libraries have.
-            self.staging.want(ref, theirs[len(ours) - 1][3])
-        elif self.staging.latest(ref) == common and told == ours[: len(told)]:
+            self.staging.mark_missing(ref, theirs[len(our_steps) - 1][3])
+        elif self.staging.latest(ref) == common and their_steps == our_steps[: len(their_steps)]:
             self.done.unchanged.append(ref)
         else:
             why = f"its history here went another way at or before version {common}"

@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
-from evolvable_store.errors import InvalidArchive, TooLarge, quoted
+from evolvable_store.errors import InvalidArchive, TooLarge, quote_text
 from evolvable_store.objects import EXECUTABLE, PLAIN
 from evolvable_store.regular_files import regular_file
 
@@ -80,9 +80,9 @@ class ZipArchive:
             if member.deflated:
                 data = _inflate(data, member.size)
         except zlib.error as error:
-            raise unsafe_zip(f"{quoted(path)} is damaged") from error
+            raise unsafe_zip(f"{quote_text(path)} is damaged") from error
         if len(data) != member.size or zlib.crc32(data) != member.crc:
-            raise unsafe_zip(f"{quoted(path)} is not what the directory says")
+            raise unsafe_zip(f"{quote_text(path)} is not what the directory says")
         return data
 
 
@@ -176,22 +176,22 @@ def _check_entry(info: zipfile.ZipInfo, name: str) -> None:
     """
     # The upper half holds the mode of Unix; 0 where the program that packed wrote none.
     kind = stat.S_IFMT(info.external_attr >> 16)
-    shown = quoted(info.orig_filename, 100)
+    quoted_name = quote_text(info.orig_filename, 100)
     if not name and info.orig_filename and not info.file_size and kind in (0, stat.S_IFDIR):
         return
     parts = name.removesuffix("/").split("/")
     if not name or any(unicodedata.category(character) == "Cc" for character in name):
-        raise unsafe_zip(f"the name {shown} is empty or has control characters")
+        raise unsafe_zip(f"the name {quoted_name} is empty or has control characters")
     if "\\" in name or _DRIVE.match(name) or {"", ".", ".."}.intersection(parts):
-        raise unsafe_zip(f"the name {shown} leads out of the archive")
+        raise unsafe_zip(f"the name {quoted_name} leads out of the archive")
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR) or info.external_attr & _REPARSE_POINT:
-        raise unsafe_zip(f"{shown} is a link or a device")
+        raise unsafe_zip(f"{quoted_name} is a link or a device")
     if info.flag_bits & _ENCRYPTED:
-        raise unsafe_zip(f"{shown} is encrypted")
+        raise unsafe_zip(f"{quoted_name} is encrypted")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise unsafe_zip(f"{shown} is packed in a way that few programs read")
+        raise unsafe_zip(f"{quoted_name} is packed in a way that few programs read")
     if info.file_size if name.endswith("/") else kind == stat.S_IFDIR:
-        raise unsafe_zip(f"{shown} is a folder and a file")
+        raise unsafe_zip(f"{quoted_name} is a folder and a file")
 
 
 def _member(stream: IO[bytes], info: zipfile.ZipInfo) -> ZipMember:
@@ -201,7 +201,7 @@ def _member(stream: IO[bytes], info: zipfile.ZipInfo) -> ZipMember:
     # A reader that trusts the local header and one that trusts the directory must see the same file.
     mark, _, flags, method, *_, name_length, extra_length = _LOCAL.unpack(stream.read(_LOCAL.size))
     if mark != b"PK\3\4" or stream.read(name_length) != raw or method != info.compress_type or flags & _ENCRYPTED:
-        raise unsafe_zip(f"{quoted(info.orig_filename, 100)} is described in two ways")
+        raise unsafe_zip(f"{quote_text(info.orig_filename, 100)} is described in two ways")
     start = info.header_offset + _LOCAL.size + name_length + extra_length
     path = info.orig_filename
     with contextlib.suppress(UnicodeDecodeError):
@@ -232,12 +232,12 @@ def _check_names(members: Sequence[ZipMember]) -> None:
         if path.endswith("/"):
             folders.add(path.removesuffix("/"))
         elif path in files:
-            raise unsafe_zip(f"it has {quoted(member.path, 100)} twice, or in upper and lower case")
+            raise unsafe_zip(f"it has {quote_text(member.path, 100)} twice, or in upper and lower case")
         else:
             files.add(path)
     both = files & folders
     if both:
-        raise unsafe_zip(f"{quoted(min(both), 100)} is a folder and a file")
+        raise unsafe_zip(f"{quote_text(min(both), 100)} is a folder and a file")
 
 
 def _check_total(total: int, size: int) -> None:

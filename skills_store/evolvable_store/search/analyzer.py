@@ -82,8 +82,8 @@ class _Terms(dict[str, str]):
     def __missing__(self, word: str) -> str:
         if len(self) >= _MAX_CACHED_TERMS:
             self.clear()
-        its = self[word] = _stem(SHORT_FORMS.get(word, word)) if word.isascii() else _stem_by_script(word)
-        return its
+        stem = self[word] = _stem(SHORT_FORMS.get(word, word)) if word.isascii() else _stem_by_script(word)
+        return stem
 
 
 # Snowball's stemmers for scripts with one of them; a script of several languages has that of the most common one.
@@ -149,10 +149,10 @@ def parse_query(query: str) -> dict[str, QueryTerm]:
     Of very many terms, the most frequent stay, and among equals the first.
     """
     # Cut first: a pasted log costs no more than a question.
-    its, folded = tokenize(query[:MAX_QUERY])[:_MAX_QUERY_WORDS], fold(query[:MAX_QUERY])
-    language = language_of_task(folded, its, FUNCTION_WORDS)
+    words, folded = tokenize(query[:MAX_QUERY])[:_MAX_QUERY_WORDS], fold(query[:MAX_QUERY])
+    language = language_of_task(folded, words, FUNCTION_WORDS)
     found: dict[str, QueryTerm] = {}
-    own = _by_term(Counter(its).most_common(), term)
+    own = _by_term(Counter(words).most_common(), term)
     for key, (word, count) in islice(own.items(), _MAX_QUERY_TERMS):
         says_little = word in FUNCTION_WORDS or is_function_word(word, language)
         weight = _FUNCTION_WORD_WEIGHT if says_little else 1.0
@@ -160,9 +160,9 @@ def parse_query(query: str) -> dict[str, QueryTerm]:
         if other := stem_in(word, language):
             # setdefault: where both stems are equal, or another word has this one, the full weight stays.
             found.setdefault(other, QueryTerm(word, _OTHER_STEM * count**_REPEATED, stem_of=key))
-    for word in islice(translate_words(folded, its, language), max(0, _MAX_QUERY_TERMS - len(own))):
+    for word in islice(translate_words(folded, words, language), max(0, _MAX_QUERY_TERMS - len(own))):
         found.setdefault(term(word), QueryTerm(word, _TRANSLATED, translated=True))
-    pairs = _by_term(Counter(neighbours(its)).most_common(), lambda pair: f"{term(pair[0])} {term(pair[1])}")
+    pairs = _by_term(Counter(neighbours(words)).most_common(), lambda pair: f"{term(pair[0])} {term(pair[1])}")
     for key, (pair, count) in islice(pairs.items(), _MAX_QUERY_PAIRS):
         found[key] = QueryTerm(" ".join(pair), count**_REPEATED, pair=True)
     return found
@@ -171,13 +171,13 @@ def parse_query(query: str) -> dict[str, QueryTerm]:
 _S = TypeVar("_S")
 
 
-def _by_term(said: Iterable[tuple[_S, int]], key: Callable[[_S], str]) -> dict[str, tuple[_S, int]]:
-    """Return term -> the most frequent form and the count of all forms. said: forms by falling count."""
+def _by_term(forms: Iterable[tuple[_S, int]], key: Callable[[_S], str]) -> dict[str, tuple[_S, int]]:
+    """Return term -> the most frequent form and the count of all forms. forms: forms by falling count."""
     found: dict[str, tuple[_S, int]] = {}
-    for one, count in said:
-        its = key(one)
-        first, sum_ = found.get(its, (one, 0))
-        found[its] = first, sum_ + count
+    for form, count in forms:
+        indexed_term = key(form)
+        first, sum_ = found.get(indexed_term, (form, 0))
+        found[indexed_term] = first, sum_ + count
     return found
 
 
@@ -275,8 +275,8 @@ class TermCounterInPython:
         """Return the same of each two terms that stand side by side in a text, without function words."""
         counts = Counter[str]()
         for text in texts:
-            its = [self._term(word) for word in self._words(text) if word not in self._function_words]
-            counts.update(f"{one} {other}" for one, other in pairwise(its))
+            text_terms = [self._term(word) for word in self._words(text) if word not in self._function_words]
+            counts.update(f"{first} {second}" for first, second in pairwise(text_terms))
         return None if len(counts) > most else _weigh_saturated(counts, k1, slope, usual_length, step)
 
     def _words(self, text: bytes) -> Iterator[str]:
@@ -336,8 +336,8 @@ def weigh_fields(
     called = [tokenize(name) for name in names]
     language = language_of_text(set(fold_marks(description.casefold()).split()), FUNCTION_WORDS)
     files = [PurePosixPath(path).with_suffix("").as_posix() for path, _ in zip(paths, range(MAX_FILES), strict=False)]
-    said = {
-        "name": _weigh_words(FIELDS["name"], (word for its in called for word in its), language),
+    weights = {
+        "name": _weigh_words(FIELDS["name"], (word for words in called for word in words), language),
         "description": _weigh_text(FIELDS["description"], description, language),
         "triggers": _weigh_text(FIELDS["triggers"], "\n".join(triggers), language),
         "pairs": _weigh_pairs(FIELDS["pairs"], [*names, description]),
@@ -346,10 +346,10 @@ def weigh_fields(
     }
     if learned:
         # A learned word that the resource has itself would be counted twice.
-        own = {term for name in ("name", "description", "triggers") for term in said[name][0].split("\n")}
-        counts = _count_learned(learned, own, set(said["body"][0].split("\n")))
-        said["learned"] = _weigh_counts(FIELDS["learned"], counts)
-    return {name: its for name, its in said.items() if its[1]}
+        own = {term for name in ("name", "description", "triggers") for term in weights[name][0].split("\n")}
+        counts = _count_learned(learned, own, set(weights["body"][0].split("\n")))
+        weights["learned"] = _weigh_counts(FIELDS["learned"], counts)
+    return {name: field_weights for name, field_weights in weights.items() if field_weights[1]}
 
 
 def _weigh_text(field: Field, text: str, language: str | None = None) -> TermWeights:
@@ -369,8 +369,10 @@ def _weigh_pairs(field: Field, texts: Sequence[str]) -> TermWeights:
         found = _COUNTERS[0].weigh_pairs(plain, K1, field.slope, field.length, _STEP, _MAX_FIELD_TERMS)
     if found is not None:
         return found
-    telling = (terms(word for word in tokenize(text) if word not in FUNCTION_WORDS) for text in texts)
-    return _weigh_counts(field, Counter(f"{one} {other}" for its in telling for one, other in pairwise(its)))
+    terms_of_texts = (terms(word for word in tokenize(text) if word not in FUNCTION_WORDS) for text in texts)
+    return _weigh_counts(
+        field, Counter(f"{first} {second}" for text_terms in terms_of_texts for first, second in pairwise(text_terms))
+    )
 
 
 def _ascii_words(text: str) -> bytes | None:
@@ -386,17 +388,17 @@ def _ascii_words(text: str) -> bytes | None:
     return text.encode("utf-8", "replace").lower()
 
 
-def _weigh_words(field: Field, said: Iterable[str], language: str | None) -> TermWeights:
+def _weigh_words(field: Field, words: Iterable[str], language: str | None) -> TermWeights:
     """Return the weights of the words' terms, and of their stems in the language of the text."""
     counts: dict[str, int] = defaultdict(int)
-    its = Counter(said)
-    for key, count in zip(terms(its), its.values(), strict=True):
+    word_counts = Counter(words)
+    for key, count in zip(terms(word_counts), word_counts.values(), strict=True):
         counts[key] += count
     # Both stems: the language of a short task is not always known, and a word can be English.
-    for word, count in its.items() if language is not None else ():
+    for word, count in word_counts.items() if language is not None else ():
         if (other := stem_in(word, language)) and other != term(word):
             counts[other] += count
-    return _weigh_counts(field, counts, its.total())
+    return _weigh_counts(field, counts, word_counts.total())
 
 
 IN_BODY = 0.5
@@ -435,9 +437,9 @@ _COMPRESSED = b"\x78"  # how zlib begins; no field has that number
 def pack_weights(weights: Mapping[str, TermWeights]) -> bytes:
     """Return the weights as bytes: for each field its head, its terms as UTF-8, its weights; compressed if shorter."""
     parts: list[bytes] = []
-    for name, (said, its) in weights.items():
-        data = said.encode("utf-8", "replace")
-        parts += (_FIELD_HEAD.pack(FIELD_NUMBERS[name], len(data), len(its)), data, its)
+    for name, (terms_text, term_weights) in weights.items():
+        data = terms_text.encode("utf-8", "replace")
+        parts += (_FIELD_HEAD.pack(FIELD_NUMBERS[name], len(data), len(term_weights)), data, term_weights)
     # The codec need not be stored: a compressed block begins with a byte that no field number has.
     return objects.pack(b"".join(parts))[0]
 
@@ -460,4 +462,4 @@ def unpack_fields(data: bytes) -> list[tuple[int, str, bytes]]:
 
 def unpack_weights(data: bytes) -> list[tuple[int, list[str], bytes]]:
     """Return the same with a list of terms for each field. Raises DamagedFile."""
-    return [(number, its.split("\n"), weights) for number, its, weights in unpack_fields(data)]
+    return [(number, terms_text.split("\n"), weights) for number, terms_text, weights in unpack_fields(data)]

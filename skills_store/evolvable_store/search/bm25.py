@@ -87,11 +87,15 @@ class _Clause(NamedTuple):
 
 def searched_terms(query: str, documents: int) -> Mapping[str, QueryTerm]:
     """Return the terms of a query that a library of so many documents is searched for."""
-    asked = parse_query(query)
+    query_terms = parse_query(query)
     if documents > _SMALL:
-        return asked
+        return query_terms
     # Chance decides how often a handful of long texts say "a" and "in"; in a large library they help a little.
-    return {key: a for key, a in asked.items() if not (a.function_word or key in _FUNCTION_TERMS)} or asked
+    return {
+        key: query_term
+        for key, query_term in query_terms.items()
+        if not (query_term.function_word or key in _FUNCTION_TERMS)
+    } or query_terms
 
 
 Terms = Mapping[str, Sequence[Postings]]
@@ -103,8 +107,11 @@ def own_query(query: "Query", postings: Terms) -> "Query":
 
     postings: those that the query was made of.
     """
-    own = {term: [one for one in fields if one.field in _OWN] for term, fields in postings.items()}
-    return Query(query.asked, query.documents, own)
+    own = {
+        term: [field_postings for field_postings in fields if field_postings.field in _OWN]
+        for term, fields in postings.items()
+    }
+    return Query(query.terms, query.documents, own)
 
 
 class Query:
@@ -112,14 +119,14 @@ class Query:
 
     def __init__(
         self,
-        asked: Mapping[str, QueryTerm],
+        terms: Mapping[str, QueryTerm],
         documents: int,
         postings: Mapping[str, Sequence[Postings]],
         *,
         learned: bool = True,
     ) -> None:
         """asked: the terms. documents: how many there are. postings: of each term. learned: tasks count too."""
-        self.documents, self.asked = documents, asked
+        self.documents, self.terms = documents, terms
         self.mass = self.unknown = 0.0
         """Weight of all words of the query, and of those that no document has."""
         self.weights: dict[str, float] = {}
@@ -130,30 +137,30 @@ class Query:
         self._parts: dict[int, tuple[TermScore, ...]] = {}
         # What sessions taught changes no weight of a word: a text without learned tasks scores as before.
         # The field in which most documents have a term decides how rare it is.
-        having = {key: max((p.count for p in postings[key] if p.field not in _APART), default=0) for key in asked}
-        for key, a in asked.items():
-            if a.stem_of is not None and a.stem_of in having:
+        having = {key: max((p.count for p in postings[key] if p.field not in _APART), default=0) for key in terms}
+        for key, query_term in terms.items():
+            if query_term.stem_of is not None and query_term.stem_of in having:
                 # Two stems of one word are one word, as rare as the more frequent of them.
-                having[a.stem_of] = max(having[a.stem_of], having[key])
+                having[query_term.stem_of] = max(having[query_term.stem_of], having[key])
         shares: dict[str, tuple[int, float]] = {}
         # Numbers from 1: Sums takes 0 for "no term yet".
-        for number, (key, a) in enumerate(asked.items(), 1):
+        for number, (key, query_term) in enumerate(terms.items(), 1):
             most = having[key]
-            one = a.stem_of if a.stem_of is not None and a.stem_of in shares else key
-            if one == key:
+            clause_key = query_term.stem_of if query_term.stem_of is not None and query_term.stem_of in shares else key
+            if clause_key == key:
                 # Nobody said a translated word: a library in the task's own language need not have it.
-                said = not a.pair and (most or not a.translated)
-                weight = a.count * _idf(documents, most) if said else 0.0
+                counts_as_word = not query_term.pair and (most or not query_term.translated)
+                weight = query_term.count * _idf(documents, most) if counts_as_word else 0.0
                 self.mass += weight
                 self.unknown += weight if not most else 0.0
                 if weight and most:
-                    self.weights[a.words] = weight
+                    self.weights[query_term.words] = weight
                 shares[key] = number, weight if most else 0.0
             for p in postings[key]:
                 if learned or p.field != _LEARNED:
-                    known = max(most, p.count) if p.field == _LEARNED else p.count
+                    document_count = max(most, p.count) if p.field == _LEARNED else p.count
                     # A document that has both stems of a word covers it once.
-                    self._add(_clause(p, a, documents, known), *shares[one])
+                    self._add(_clause(p, query_term, documents, document_count), *shares[clause_key])
         for sums in self._rows.values():
             sums.cover((self.mass - self.unknown) or 1.0, COVERAGE)  # of what the library has words for
 
@@ -173,38 +180,38 @@ class Query:
 
     def best(self, db: Connection, seen: VisibleDocuments, limit: int) -> dict[int, DocumentScore]:
         """Return the best few resources that may be seen, best first; of equals the older one."""
-        resources, there = seen.few or {}, list[DocumentScore]()
+        resources, visible = seen.few or {}, list[DocumentScore]()
         # Twice the limit is enough where half of the best may be seen; more are asked for if not.
         for some, last in self._candidates(2 * limit):
             if seen.few is None:
-                resources = seen.among(db, [one.document for one in some])
-            there = [one for one in some if one.document in resources]
+                resources = seen.among(db, [candidate.document for candidate in some])
+            visible = [candidate for candidate in some if candidate.document in resources]
             # There may be others before them that may not be seen, or are gone; of few, one of an equal score.
-            if last or (len(there) >= limit > 0 and (seen.few is None or there[limit - 1].score > some[-1].score)):
+            if last or (len(visible) >= limit > 0 and (seen.few is None or visible[limit - 1].score > some[-1].score)):
                 break
         # Equal scores are ordered by the id, so that a search gives the same each time.
-        best = heapq.nsmallest(limit, there, key=lambda its: (-its.score, resources[its.document]))
-        return {resources[one.document]: one for one in best}
+        best = heapq.nsmallest(limit, visible, key=lambda candidate: (-candidate.score, resources[candidate.document]))
+        return {resources[candidate.document]: candidate for candidate in best}
 
-    def _candidates(self, wanted: int) -> Iterator[tuple[list[DocumentScore], bool]]:
+    def _candidates(self, limit: int) -> Iterator[tuple[list[DocumentScore], bool]]:
         """Yield the best documents, more each time, and whether there are no others."""
         while True:
             some = [
                 DocumentScore(base + at, score, coverage)
                 for base, sums in self._rows.items()
-                for at, score, coverage in sums.best(wanted)
+                for at, score, coverage in sums.best(limit)
             ]
             if len(self._rows) > 1:
-                some = heapq.nlargest(wanted, some, key=lambda one: one.score)
-            yield some, len(some) < wanted
+                some = heapq.nlargest(limit, some, key=lambda candidate: candidate.score)
+            yield some, len(some) < limit
             # Growing by a factor keeps the number of rounds small where nearly all may not be seen.
-            wanted *= 4
+            limit *= 4
 
     def weigh(self, documents: Iterable[int]) -> list[DocumentScore]:
         """Return how well each of the documents fits, in their order."""
-        return [self._weighed(document) for document in documents]
+        return [self._weigh_document(document) for document in documents]
 
-    def _weighed(self, document: int) -> DocumentScore:
+    def _weigh_document(self, document: int) -> DocumentScore:
         at = document % BLOCK
         sums = self._rows.get(document - at)
         # No term of the query is in that document.
@@ -225,14 +232,14 @@ class Query:
 
     def _parts_at(self, base: int, places: Sequence[int]) -> list[list[TermScore]]:
         # Two bytes each, as the places in the postings.
-        asked = array("H", places).tobytes()
+        place_bytes = array("H", places).tobytes()
         found = [list[TermScore]() for _ in places]
         for clause in self._clauses:
             field = _NAMES[clause.field]
             for run in clause.postings.runs:
                 if run.base != base:
                     continue
-                for parts, weight in zip(found, weights_at(run.places, run.weights, asked), strict=True):
+                for parts, weight in zip(found, weights_at(run.places, run.weights, place_bytes), strict=True):
                     if weight:
                         parts.append(TermScore(clause.words, field, weight * clause.factor))
         return found
@@ -312,7 +319,7 @@ class Ranking:
     """Matches by words, best first. `mass`: weight of all words of the query; `unknown`: of those that no resource has.
 
     `weighed`: how well each fits, by resource; of those beyond the limit of the search nothing else was read.
-    `documents`: how many resources the index holds. `asked`: the terms of the query. `query`, `visible`: what
+    `documents`: how many resources the index holds. `terms`: the terms of the query. `query`, `visible`: what
     Index.weigh weighs further resources by, and which of them may be seen.
     """
 
@@ -334,20 +341,29 @@ class Ranking:
         return self.query.documents
 
     @property
-    def asked(self) -> Mapping[str, QueryTerm]:
-        return self.query.asked
+    def terms(self) -> Mapping[str, QueryTerm]:
+        return self.query.terms
 
     def explain(self, scored: Iterable[Match]) -> None:
         """Make the parts of several matches ready, which is faster than one by one."""
-        self.query.explain(one.document for one in scored)
+        self.query.explain(match.document for match in scored)
 
 
 def make_matches(
     entries: Mapping[int, IndexEntry], weighed: Iterable[DocumentScore], query: Query
 ) -> tuple[Match, ...]:
     """Return the matches of those documents that still have an entry. entries: by document."""
-    there = [its for its in weighed if its.document in entries]
-    return tuple(Match(entries[its.document], its.score, its.coverage, its.document, query) for its in there)
+    present = [document_score for document_score in weighed if document_score.document in entries]
+    return tuple(
+        Match(
+            entries[document_score.document],
+            document_score.score,
+            document_score.coverage,
+            document_score.document,
+            query,
+        )
+        for document_score in present
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,18 +383,18 @@ class Candidates:
 def _row_lengths(postings: Iterable[Sequence[Postings]]) -> dict[int, int]:
     """Return for each row how many places its sums need: filling a whole block takes most of a small search."""
     lengths: dict[int, int] = {}
-    for run in (run for fields in postings for one in fields for run in one.runs):
+    for run in (run for fields in postings for field_postings in fields for run in field_postings.runs):
         last = int.from_bytes(run.places[-2:], sys.byteorder)  # places are in order, and one beyond the row is refused
         lengths[run.base] = min(BLOCK, max(lengths.get(run.base, 0), last + 1))
     return lengths
 
 
-def _clause(postings: Postings, asked: QueryTerm, documents: int, having: int) -> _Clause:
+def _clause(postings: Postings, query_term: QueryTerm, documents: int, having: int) -> _Clause:
     """Return the clause of a term in a field. having: in how many documents the term counts as present."""
     number = postings.field
     # A stored weight is a part of HEAVIEST in 255 steps.
-    factor = asked.count * _FIELD_WEIGHTS[number] * _idf(documents, having) * HEAVIEST / 255
-    return _Clause(asked.words, number, postings, factor)
+    factor = query_term.count * _FIELD_WEIGHTS[number] * _idf(documents, having) * HEAVIEST / 255
+    return _Clause(query_term.words, number, postings, factor)
 
 
 def _idf(documents: int, having: int) -> float:

@@ -98,8 +98,8 @@ def _patterns(names: frozenset[str]) -> _Patterns | None:
     if not names:
         return None
     cues, comparisons, final = (
-        "|".join(known[name] for name in known if name in names) or "(?!)"
-        for known in (_CUES, _COMPARISONS, _FINAL_CUES)
+        "|".join(cue_group[name] for name in cue_group if name in names) or "(?!)"
+        for cue_group in (_CUES, _COMPARISONS, _FINAL_CUES)
     )
     return _Patterns(
         re.compile(f"{cues}|(?P<comparison>{comparisons})", re.IGNORECASE), re.compile(final, re.IGNORECASE)

@@ -65,7 +65,7 @@ def _rebuild_if_damaged(read: "Callable[Concatenate[Index, _P], _T]") -> "Callab
     @wraps(read)
     def whole(self: "Index", /, *values: _P.args, **options: _P.kwargs) -> _T:
         # Noted before the read: if another process replaces the file meanwhile, it must not be thrown away again.
-        known = self._file.identity
+        identity = self._file.identity
         try:
             # A search over what is indexed so far is better than none.
             with contextlib.suppress(LibraryBusy):
@@ -73,7 +73,7 @@ def _rebuild_if_damaged(read: "Callable[Concatenate[Index, _P], _T]") -> "Callab
             return read(self, *values, **options)
         except DamagedFile:
             # Once: a second damage right after a new start is no damage of the file, and reaches the caller.
-            self._start_anew(known)
+            self._start_anew(identity)
             self._update()
             return read(self, *values, **options)
 
@@ -89,7 +89,7 @@ class Index:
 
     def __init__(self, store: Store, file: IndexFile, writer: IndexWriter) -> None:
         self._store, self._file, self._writer = store, file, writer
-        self._known = IndexCache()
+        self._cache = IndexCache()
         self._untrusted: tuple[tuple[object, ...], tuple[int, ...]] = ((), ())
         self._person_only = True  # whether what no model is offered is seen
 
@@ -156,11 +156,11 @@ class Index:
         index = partial(
             self._writer.catch_up, progress=progress, more=more, aging=True, wait=wait, locked=locked, batch=batch
         )
-        known = self._file.identity
+        identity = self._file.identity
         try:
             return self._update(index)
         except DamagedFile:
-            self._start_anew(known)
+            self._start_anew(identity)
             return self._update(index)
 
     def _update(self, index: Callable[[tuple[int, int]], int] | None = None) -> int:
@@ -182,12 +182,12 @@ class Index:
         """See `IndexWriter.settle`."""
         self._writer.settle(times, locked=locked, at_once=at_once)
 
-    def _start_anew(self, known: tuple[int, int] | None) -> None:
-        self._file.replace(known)
+    def _start_anew(self, identity: tuple[int, int] | None) -> None:
+        self._file.replace(identity)
         self._writer.forget()
-        self._known.forget()
+        self._cache.forget()
 
-    def in_step(self) -> list[Fault]:
+    def find_faults(self) -> list[Fault]:
         """Return the faults of the index after it has caught up; none unless its file is damaged."""
         try:
             for _ in range(_TRIES):
@@ -212,32 +212,34 @@ class Index:
         kind: Kind | None,
         scopes: Sequence[str] | None,
         limit: int,
-        listed: int,
+        list_limit: int,
         own: int,
     ) -> Candidates:
         """Return all that the index says of a task, read in one state of it.
 
         words, names: as for `phrases`. scopes: as in `search`.
-        listed: of at most so many resources all are returned; of more, one more than so many are weighed.
+        list_limit: of at most so many resources all are returned; of more, one more than so many are weighed.
         own: the most resources that are ranked by their own short texts.
         """
         with self._file.reading() as db:
             visible = self._visible(kind, scopes)
             # The lock is held while postings are read, not while they are weighed: other searches run meanwhile.
-            with self._known.locked(db) as state:
-                asked = searched_terms(task, state.documents)
-                postings = state.reader.read(db, asked)
-                query = Query(asked, state.documents, postings)
+            with self._cache.lock_state(db) as state:
+                terms = searched_terms(task, state.documents)
+                postings = state.reader.read(db, terms)
+                query = Query(terms, state.documents, postings)
                 seen = state.visible(db, visible)
-            weighed = query.best(db, seen, max(limit, listed + 1))
+            weighed = query.best(db, seen, max(limit, list_limit + 1))
             best = list(weighed.values())[:limit]
-            scored = make_matches(state.entries(db, [one.document for one in best]), best, query)
+            scored = make_matches(state.entries(db, [document_score.document for document_score in best]), best, query)
             phrases = index_entries.match_phrases(db, words, names, visible, state.beginnings) if words else []
             ranking = Ranking(scored, weighed, query, visible)
             # In a small library the caller shows all, so that no ranking by short texts is needed.
-            if seen.few is not None and len(seen.few) <= listed:
+            if seen.few is not None and len(seen.few) <= list_limit:
                 every = state.entries(db, seen.few).values()
-                return Candidates(phrases, ranking, (), sorted(every, key=lambda one: (one.name, one.kind, one.scope)))
+                return Candidates(
+                    phrases, ranking, (), sorted(every, key=lambda entry: (entry.name, entry.kind, entry.scope))
+                )
             return Candidates(phrases, ranking, tuple(own_query(query, postings).best(db, seen, own)), None)
 
     @_rebuild_if_damaged
@@ -258,14 +260,16 @@ class Index:
         """
         with self._file.reading() as db:
             visible = self._visible(kind, scopes)
-            with self._known.locked(db) as state:
-                asked = searched_terms(query, state.documents)
-                asking = Query(asked, state.documents, state.reader.read(db, asked), learned=learned)
+            with self._cache.lock_state(db) as state:
+                terms = searched_terms(query, state.documents)
+                term_query = Query(terms, state.documents, state.reader.read(db, terms), learned=learned)
                 seen = state.visible(db, visible)
-            weighed = asking.best(db, seen, max(limit, depth))
+            weighed = term_query.best(db, seen, max(limit, depth))
             best = list(weighed.values())[:limit]
-            scored = make_matches(state.entries(db, [one.document for one in best]), best, asking)
-        return Ranking(scored, weighed, asking, visible)
+            scored = make_matches(
+                state.entries(db, [document_score.document for document_score in best]), best, term_query
+            )
+        return Ranking(scored, weighed, term_query, visible)
 
     @_rebuild_if_damaged
     def weigh(self, ranking: Ranking, ids: Iterable[int]) -> dict[int, DocumentScore]:
@@ -277,33 +281,35 @@ class Index:
     @_rebuild_if_damaged
     def matches(self, ranking: Ranking, weighed: Mapping[int, DocumentScore]) -> dict[int, Match]:
         """Return the matches that were weighed, by resource; without those that are gone meanwhile."""
-        known = {match.entry.id: match for match in ranking.scored if match.entry.id in weighed}
+        by_resource = {match.entry.id: match for match in ranking.scored if match.entry.id in weighed}
         # Entries that the search read already are not read again.
-        further = [weighed[id_] for id_ in weighed if id_ not in known]
+        further = [weighed[id_] for id_ in weighed if id_ not in by_resource]
         if further:
             with self._file.reading() as db:
-                entries = index_entries.entries_of_documents(db, [one.document for one in further])
-            known |= {match.entry.id: match for match in make_matches(entries, further, ranking.query)}
-        return known
+                entries = index_entries.entries_of_documents(
+                    db, [document_score.document for document_score in further]
+                )
+            by_resource |= {match.entry.id: match for match in make_matches(entries, further, ranking.query)}
+        return by_resource
 
     @_rebuild_if_damaged
     def phrases(
         self,
-        said: Sequence[str],
+        words: Sequence[str],
         *,
         names: Iterable[str] | None = None,
         kind: Kind | None = None,
         scopes: Sequence[str] | None = None,
     ) -> list[TriggerPhrase]:
-        """Return the names and triggers whose words, whatever their form, stand side by side among those `said`.
+        """Return the names and triggers whose words, whatever their form, stand side by side among those `words`.
 
         Up to 200 phrases, each of at most 64 resources. names: the words that may be a name by themselves; None: all.
         scopes: as in `search`.
         """
         with self._file.reading() as db:
-            with self._known.locked(db) as state:
+            with self._cache.lock_state(db) as state:
                 beginnings = state.beginnings
-            return index_entries.match_phrases(db, said, names, self._visible(kind, scopes), beginnings)
+            return index_entries.match_phrases(db, words, names, self._visible(kind, scopes), beginnings)
 
     @_rebuild_if_damaged
     def entries(
@@ -333,13 +339,13 @@ class Index:
         self, ids: Iterable[int], kind: Kind | None = None, scopes: Sequence[str] | None = None
     ) -> dict[int, IndexEntry]:
         """Return the entries of the visible ones among these resources, in the order of `ids`."""
-        wanted = list(ids)
+        resource_ids = list(ids)
         with self._file.reading() as db:
-            documents = index_entries.documents_of_resources(db, wanted, self._visible(kind, scopes))
-            with self._known.locked(db) as state:
+            documents = index_entries.documents_of_resources(db, resource_ids, self._visible(kind, scopes))
+            with self._cache.lock_state(db) as state:
                 entries = state.entries(db, documents)
         found = {documents[document]: entry for document, entry in entries.items()}
-        return {id_: found[id_] for id_ in dict.fromkeys(wanted) if id_ in found}
+        return {id_: found[id_] for id_ in dict.fromkeys(resource_ids) if id_ in found}
 
     @_rebuild_if_damaged
     def names(
@@ -362,7 +368,7 @@ class Index:
 def check_index(store: Store) -> Iterator[Fault]:
     """Yield the faults of the index of this library: a check for `fsck.check_library`."""
     with Index.open(store) as index:
-        yield from index.in_step()
+        yield from index.find_faults()
 
 
 def _faults(db: Connection, heads: Iterable[Head], path: str) -> Iterator[Fault]:
@@ -372,7 +378,7 @@ def _faults(db: Connection, heads: Iterable[Head], path: str) -> Iterator[Fault]
         if text != "ok":
             yield Fault(f"SQLite finds the text index damaged ({text})", path, anew)
     rows = db.execute("SELECT id, version, tree, scope, name FROM entry").fetchall()
-    indexed = {id_: said for id_, *said in rows}
+    indexed = {id_: fields for id_, *fields in rows}
     for head in heads:
         if indexed.pop(head.id, None) != [head.version, head.tree, head.scope, head.name]:
             yield Fault("the text index has another version of it", str(head.ref), anew)

@@ -85,21 +85,21 @@ class PrefixFilter:
         larger._add(every, last)
         return larger
 
-    def _add(self, some: Sequence[str], last: int) -> None:
+    def _add(self, prefixes: Sequence[str], last: int) -> None:
         # The size is a power of two, so a mask takes the place of a division.
         bits, mask = self._bits, 8 * len(self._bits) - 1
         # hash() differs between processes, which is no matter: each makes its own filter.
-        for one in some:
-            at = hash(one) & mask
+        for prefix in prefixes:
+            at = hash(prefix) & mask
             bits[at >> 3] |= 1 << (at & 7)
-        self._count, self._last = self._count + len(some), last
+        self._count, self._last = self._count + len(prefixes), last
 
-    def among(self, some: Iterable[str]) -> list[str]:
+    def among(self, prefixes: Iterable[str]) -> list[str]:
         """Return those with which a phrase may begin: pairs of terms with a space between, and terms with which a
         longer name may, or a trigger.
         """
         bits, mask = self._bits, 8 * len(self._bits) - 1
-        return [one for one in some if bits[(at := hash(one) & mask) >> 3] >> (at & 7) & 1] if bits else []
+        return [prefix for prefix in prefixes if bits[(at := hash(prefix) & mask) >> 3] >> (at & 7) & 1] if bits else []
 
     def filter_names(self, terms: Iterable[str]) -> list[str]:
         """Return the terms that may be a name by themselves."""
@@ -143,9 +143,9 @@ class EntryText:
 
     def entry(self, head: Head) -> IndexEntry:
         """Return the entry that this makes of a resource."""
-        named = (head.id, head.kind, head.scope, head.name, head.version or 0)
-        said = (self.description, self.triggers)
-        return IndexEntry(*named, *said, head.frozen, self.delegate, head.tree, self.person_only)
+        identity_fields = (head.id, head.kind, head.scope, head.name, head.version or 0)
+        text_fields = (self.description, self.triggers)
+        return IndexEntry(*identity_fields, *text_fields, head.frozen, self.delegate, head.tree, self.person_only)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,15 +195,15 @@ def insert_entry(db: Connection, head: Head, text: EntryText, document: int) -> 
         "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (*row, int(head.frozen), int(text.person_only), text.delegate, head.tree, document),
     )
-    said = [(tokenize(name), "name") for name in text.names] + [(tokenize(t), "trigger") for t in text.triggers]
-    rows = [(*_key(terms(its)), source, " ".join(its), head.id) for its, source in said if its]
+    phrases = [(tokenize(name), "name") for name in text.names] + [(tokenize(t), "trigger") for t in text.triggers]
+    rows = [(*_key(terms(words)), source, " ".join(words), head.id) for words, source in phrases if words]
     # OR IGNORE: a trigger can repeat the name.
     db.executemany("INSERT OR IGNORE INTO phrase VALUES (?, ?, ?, ?, ?, ?)", rows)
 
 
-def _key(its: Sequence[str]) -> tuple[str, int, str]:
+def _key(phrase_terms: Sequence[str]) -> tuple[str, int, str]:
     # The first two terms find the phrases of a beginning; the length tells which runs of the text to compare.
-    return " ".join(its[:2]), len(its), " ".join(its)
+    return " ".join(phrase_terms[:2]), len(phrase_terms), " ".join(phrase_terms)
 
 
 def delete_entry(db: Connection, id_: int) -> int | None:
@@ -235,17 +235,17 @@ def documents_of_resources(db: Connection, ids: Iterable[int], visible: Visibili
 
 def match_phrases(
     db: Connection,
-    said: Sequence[str],
+    words: Sequence[str],
     names: Iterable[str] | None,
     visible: VisibilityFilter,
     beginnings: PrefixFilter,
 ) -> list[TriggerPhrase]:
     """Return the phrases whose words stand side by side in a text; see Index.phrases. beginnings: of every phrase."""
-    its = terms(map(bindable, said))
-    wanted = frozenset(its if names is None else terms(map(bindable, names)))
-    called = [term for term in its if term in wanted]
-    keys = [_key([word]) for word in _single_terms(db, its, called, beginnings)]
-    keys += _existing(db, _phrase_keys(db, its, beginnings))
+    text_terms = terms(map(bindable, words))
+    name_terms = frozenset(text_terms if names is None else terms(map(bindable, names)))
+    called = [term for term in text_terms if term in name_terms]
+    keys = [_key([word]) for word in _single_terms(db, text_terms, called, beginnings)]
+    keys += _existing(db, _phrase_keys(db, text_terms, beginnings))
     # CROSS JOIN fixes the order of the tables: SQLite would otherwise read all entries first.
     query = f"""SELECT p.said, p.source, {_ENTRY} FROM phrase p CROSS JOIN entry e ON e.id = p.resource
         WHERE p.head = ? AND p.size = ? AND p.text = ? AND {visible.condition} LIMIT {_MOST_CLAIMS}"""
@@ -256,27 +256,31 @@ def match_phrases(
     return found
 
 
-def _single_terms(db: Connection, its: Sequence[str], called: Sequence[str], beginnings: PrefixFilter) -> list[str]:
+def _single_terms(
+    db: Connection, text_terms: Sequence[str], called: Sequence[str], beginnings: PrefixFilter
+) -> list[str]:
     """Return the terms that are a trigger by themselves, or a name and `called`."""
-    triggers, names = beginnings.among(dict.fromkeys(its)), beginnings.filter_names(dict.fromkeys(called))
+    triggers, names = beginnings.among(dict.fromkeys(text_terms)), beginnings.filter_names(dict.fromkeys(called))
     query = """SELECT j.value FROM json_each(?) j WHERE EXISTS (SELECT 1 FROM phrase p
         WHERE p.head = j.value AND p.size = 1 AND p.text = j.value AND p.source = ?)"""
     found = list[str]()
-    for asked, source in ((names, "name"), (triggers, "trigger")):
-        if asked:
-            found += [term for (term,) in db.execute(query, (json.dumps(asked), source)).fetchall()]
+    for candidates, source in ((names, "name"), (triggers, "trigger")):
+        if candidates:
+            found += [term for (term,) in db.execute(query, (json.dumps(candidates), source)).fetchall()]
     return list(dict.fromkeys(found))
 
 
-def _phrase_keys(db: Connection, its: Sequence[str], beginnings: PrefixFilter) -> list[tuple[str, int, str]]:
+def _phrase_keys(db: Connection, text_terms: Sequence[str], beginnings: PrefixFilter) -> list[tuple[str, int, str]]:
     """Return every run of two terms or more that is as long as a phrase with the same beginning."""
     starts: dict[str, list[int]] = {}
-    for at in range(len(its) - 1):
-        starts.setdefault(f"{its[at]} {its[at + 1]}", []).append(at)
+    for at in range(len(text_terms) - 1):
+        starts.setdefault(f"{text_terms[at]} {text_terms[at + 1]}", []).append(at)
     some = beginnings.among(starts)
     query = "SELECT DISTINCT p.head, p.size FROM json_each(?) head CROSS JOIN phrase p ON p.head = head.value"
     sizes = db.execute(query, (json.dumps(some),)).fetchall() if some else []
-    return [_key(its[at : at + size]) for head, size in sizes for at in starts[head] if at + size <= len(its)]
+    return [
+        _key(text_terms[at : at + size]) for head, size in sizes for at in starts[head] if at + size <= len(text_terms)
+    ]
 
 
 def _existing(db: Connection, keys: Sequence[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
@@ -356,6 +360,6 @@ def bindable(text: str) -> str:
 
 def _as_entry(row: Any) -> IndexEntry:
     id_, kind, scope, name, version, description, triggers, frozen, delegate, tree, person_only = row
-    said = tuple(json.loads(triggers)) if triggers != "[]" else ()
-    about = (version, description, said, frozen == 1, delegate, tree, person_only == 1)
+    trigger_texts = tuple(json.loads(triggers)) if triggers != "[]" else ()
+    about = (version, description, trigger_texts, frozen == 1, delegate, tree, person_only == 1)
     return IndexEntry(id_, Kind(kind), scope, name, *about)

@@ -73,7 +73,7 @@ class IndexFile:
         self.path = path
         self._pid = os.getpid()
         self._idle: list[Connection] = []
-        self._known: tuple[int, int] | None = None
+        self._identity: tuple[int, int] | None = None
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -159,7 +159,7 @@ class IndexFile:
 
     def _connect(self) -> Connection:
         # SQLite would open a new file under the old name, or an empty one that it makes itself.
-        if _identity(self.path) != self._known:
+        if _identity(self.path) != self._identity:
             raise DamagedFile("the file was replaced")
         with translate_damage(self.path, opening=True):
             return driver.connect(self.path, durable=False, access="write")
@@ -180,11 +180,11 @@ class IndexFile:
         if self.path.parent != self._home and self._pid == os.getpid():
             shutil.rmtree(self.path.parent, ignore_errors=True)
 
-    def replace(self, known: tuple[int, int] | None) -> None:
+    def replace(self, identity: tuple[int, int] | None) -> None:
         """Put an empty index in the place of the one with this identity, unless that has happened already."""
         with self._lock:
             # Two threads can meet the same damage; the first one replaces the file.
-            if self._known == known:
+            if self._identity == identity:
                 idle, self._idle = self._idle, []
                 for connection in idle:
                     connection.close()
@@ -194,33 +194,33 @@ class IndexFile:
     @property
     def identity(self) -> tuple[int, int] | None:
         """The device and inode of the file, which differ from those of an earlier file under the same name."""
-        return self._known
+        return self._identity
 
     def _open_first(self) -> None:
         if self.path.parent == self._home:
             _remove_earlier(self._home)
         try:
             try:
-                self._idle.append(self._opened(refuse_outdated=self.path.parent == self._home))
+                self._idle.append(self._open(refuse_outdated=self.path.parent == self._home))
             except DamagedFile:
                 self._set_aside()
-                self._idle.append(self._opened())
+                self._idle.append(self._open())
         # os.access said yes, the file system says no: a read-only mount, or a full disk.
         except (LibraryReadOnly, OSError):
             self._begin(self._private_copy())
-            self._idle.append(self._opened())
+            self._idle.append(self._open())
 
-    def _opened(self, *, refuse_outdated: bool = False) -> Connection:
+    def _open(self, *, refuse_outdated: bool = False) -> Connection:
         """Open the file, or make it; raise DamagedFile for one that is none of ours.
 
         refuse_outdated: also for one of an earlier analysis. A private copy stays: each process would make it again.
         """
         # Before the open: a file that is made by the open is noted right after.
-        self._known = _identity(self.path)
+        self._identity = _identity(self.path)
         with translate_damage(self.path, opening=True), contextlib.ExitStack() as unless_ready:
             connection = driver.connect(self.path, durable=False)
             unless_ready.callback(connection.close)
-            self._known = self._known or _identity(self.path)
+            self._identity = self._identity or _identity(self.path)
             FORMAT.prepare(connection, self.path)
             if refuse_outdated and int(read_state(connection, "analysis") or 0) < ANALYSIS:
                 raise DamagedFile("its texts were analyzed in an earlier way")
@@ -231,7 +231,7 @@ class IndexFile:
         """Move the file away for diagnosis; only the last one stays."""
         # Two processes must not both move a file away: the second would move the new one.
         with driver.file_lock(self.path.with_name(f"{INDEX_FILE}.lock")):
-            if _identity(self.path) == self._known:  # else another process was faster
+            if _identity(self.path) == self._identity:  # else another process was faster
                 driver.set_aside(self.path)
 
     def _private_copy(self) -> Path:
@@ -303,7 +303,7 @@ class IndexState:
     beginnings: PrefixFilter
     reader: postings.PostingsReader
     seen: dict[VisibilityFilter, VisibleDocuments] = field(default_factory=dict)
-    known_entries: dict[int, IndexEntry] = field(default_factory=dict)
+    entry_cache: dict[int, IndexEntry] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -328,15 +328,15 @@ class IndexState:
 
     def entries(self, db: Connection, documents: Collection[int]) -> dict[int, IndexEntry]:
         """Return the entries of these documents, by document; each is read once. Safe to share between threads."""
-        known = self.known_entries
-        found = {document: known[document] for document in documents if document in known}
+        cache = self.entry_cache
+        found = {document: cache[document] for document in documents if document in cache}
         if len(found) < len(documents):
-            fresh = entries_of_documents(db, (document for document in documents if document not in known))
+            fresh = entries_of_documents(db, (document for document in documents if document not in cache))
             # A new dict and no clear(): another thread may be reading the old one.
-            if len(known) + len(fresh) > _MAX_ENTRIES:
-                self.known_entries = known = {}
+            if len(cache) + len(fresh) > _MAX_ENTRIES:
+                self.entry_cache = cache = {}
             if len(fresh) <= _MAX_ENTRIES:
-                known.update(fresh)
+                cache.update(fresh)
             found |= fresh
         return found
 
@@ -357,7 +357,7 @@ class IndexCache:
         self._state = IndexState.nothing()
 
     @contextlib.contextmanager
-    def locked(self, db: Connection) -> Iterator[IndexState]:
+    def lock_state(self, db: Connection) -> Iterator[IndexState]:
         """Yield the state that `db` sees; no other thread uses it meanwhile."""
         # A lock that was held at the fork is never released in the child.
         if self._pid != os.getpid():  # forked; another thread of the parent may have held it

@@ -92,11 +92,11 @@ class IndexWriter:
             # Asked again under the lock: the process that held it before may have done all.
             if alone and self._bulk and not indexed():
                 self._bulk(missing, lambda: progress(0, missing) if progress else None)
-            taken, applied = self._take_in_all(applied, target, progress, more, holds, batch)
+            count, applied = self._take_in_all(applied, target, progress, more, holds, batch)
         if learned or first_time:
             self._take_in_learned(learned, aging)
         self.applied = applied, learned
-        return taken
+        return count
 
     def _has_indexed(self, sequence: int) -> bool:
         with self._file.reading() as db:
@@ -109,7 +109,7 @@ class IndexWriter:
 
         batch: as for `Index.catch_up`.
         """
-        applied, taken = first, 0
+        applied, count = first, 0
         most = 1 if batch > BATCH else _BULK_FACTOR
         while applied < target:
             coming = more is not None and more()
@@ -121,14 +121,14 @@ class IndexWriter:
                     # When no more are about to come, what waits is settled while others analyze the rest.
                     bulk, most = (_BULK_FACTOR, most) if coming else (most, _BULK_FACTOR)
                     self._take_in(db, changes, bulk if coming or applied < target - BATCH else 0)
-                    applied, taken = changes[-1].sequence, taken + len(changes)
+                    applied, count = changes[-1].sequence, count + len(changes)
                 elif applied < target:
                     break  # the log ends before its own last sequence; fsck says so
             if not (coming or applied < target):
                 self.settle(locked=locked)
             if progress:
                 progress(applied - first, target - first)
-        return taken, applied
+        return count, applied
 
     def _take_in_learned(self, target: int, aging: bool) -> None:
         """Index the resources whose learned tasks changed; aging: once a month all that have any."""
@@ -184,7 +184,7 @@ class IndexWriter:
 
     def _take_in(self, db: Connection, changes: list[Change], bulk: int) -> None:
         """Index these changes. bulk: how many times as much as usual may wait, 0 where others settle it afterwards."""
-        self._index(db, self._changed(db, changes), bulk)
+        self._index(db, self._changed_heads(db, changes), bulk)
         last = changes[-1].sequence
         # In the transaction of the documents: after a crash both are there, or neither.
         db.executemany(_NOTE_STATE, (("applied", str(last)), ("mark", self._mark(changes, last))))
@@ -205,14 +205,14 @@ class IndexWriter:
                 yield from self._read([head for head, _ in some], learned)
 
         # One is read while others are analyzed, so the first of these has to be asked first.
-        for at, ((text, weights), (head, known)) in enumerate(zip(self._analyze(sources()), changed, strict=True)):
+        for at, ((text, weights), (head, is_indexed)) in enumerate(zip(self._analyze(sources()), changed, strict=True)):
             if bulk and not at and _too_much_waits(db, bulk):
                 postings.flush_pending(db)
-            if known:
+            if is_indexed:
                 _forget(db, head.id)
             index_entries.insert_entry(db, head, text, postings.add_document(db, head.id, weights))
 
-    def _changed(self, db: Connection, changes: list[Change]) -> Iterator[tuple[Head, bool]]:
+    def _changed_heads(self, db: Connection, changes: list[Change]) -> Iterator[tuple[Head, bool]]:
         """Yield the heads to index again, and whether each was indexed before; update the others here."""
         query = "SELECT version, tree, scope, name FROM entry WHERE id = ?"
         moved = self._store.backend.changed_heads(changes[0].sequence - 1, changes[-1].sequence)
@@ -222,17 +222,17 @@ class IndexWriter:
             head = heads.get(ref)
             if head is None or head.version is None:
                 _forget(db, head.id if head else 0)
-            elif (known := db.execute(query, (head.id,)).fetchone()) != (
+            elif (row := db.execute(query, (head.id,)).fetchone()) != (
                 head.version,
                 head.tree,
                 head.scope,
                 head.name,
             ):
                 # The same content under another number, as after a removal and a return.
-                if known and known[1:] == (head.tree, head.scope, head.name):
+                if row and row[1:] == (head.tree, head.scope, head.name):
                     db.execute("UPDATE entry SET version = ? WHERE id = ?", (head.version, head.id))
                 else:
-                    yield head, known is not None
+                    yield head, row is not None
 
     def _read(self, heads: Sequence[Head], learned: LearnedTexts) -> Iterator[SourceText]:
         """Yield the texts of these heads; one whose manifest is damaged has its name alone, and fsck reports it."""
@@ -243,7 +243,10 @@ class IndexWriter:
             with contextlib.suppress(LibraryCorrupt):
                 manifest = self._store.manifest(head)
                 path = main_path(head.kind, head.name, manifest)
-                main, others = manifest[path].sha256 if path else "", sorted(one for one in manifest if one != path)
+                main, others = (
+                    manifest[path].sha256 if path else "",
+                    sorted(other for other in manifest if other != path),
+                )
             files[head.id] = main, others
         stored = self._main_files({main for main, _ in files.values()})
         for head in heads:
@@ -257,9 +260,9 @@ class IndexWriter:
             return {row[0]: row for row in read(hashes)}
         except LibraryCorrupt:  # one damaged page must not keep the other resources out of the index
             found = dict[str, tuple[str, bytes, str]]()
-            for one in hashes:
+            for sha256 in hashes:
                 with contextlib.suppress(LibraryCorrupt):
-                    found |= {row[0]: row for row in read([one])}
+                    found |= {row[0]: row for row in read([sha256])}
             return found
 
 

@@ -38,8 +38,8 @@ def changed_resources(store: Store, applied: int, *, aged: bool) -> list[int]:
     learned = store.backend.learned
     if aged or applied > learned.sequence():
         # The log of changes also has the resources that lost their last task.
-        return sorted({*learned.resources(), *learned.changed(0)})
-    return sorted(learned.changed(applied))
+        return sorted({*learned.resources(), *learned.changed_resources(0)})
+    return sorted(learned.changed_resources(applied))
 
 
 def tasks_in_force(store: Store, resources: Sequence[int]) -> dict[int, Learned]:
@@ -51,7 +51,9 @@ def tasks_in_force(store: Store, resources: Sequence[int]) -> dict[int, Learned]
     trusted = set(tasks).difference(store.backend.authorship.untrusted_resources(list(tasks)) if tasks else ())
     now, found = store.clock(), dict[int, Learned]()
     for resource in trusted:
-        shares = [(one.task, share_of(one, now)) for one in by_sign(tasks, resource, against=False)]
+        shares = [
+            (learned_task.task, share_of(learned_task, now)) for learned_task in by_sign(tasks, resource, against=False)
+        ]
         if in_force := [(task, share) for task, share in shares if share >= MIN_SHARE]:
             found[resource] = in_force
     return found
@@ -86,18 +88,18 @@ def content_terms(text: str) -> frozenset[str]:
     return frozenset(terms(word for word in tokenize(text) if word not in FUNCTION_WORDS))
 
 
-def likeness(one: frozenset[str], other: frozenset[str]) -> float:
+def likeness(first: frozenset[str], second: frozenset[str]) -> float:
     """Return how alike two tasks are by their terms, 0 to 1."""
-    return len(one & other) / len(one | other) if one and other else 0.0
+    return len(first & second) / len(first | second) if first and second else 0.0
 
 
 def nearest(task: frozenset[str], tasks: Sequence[LearnedTask]) -> tuple[LearnedTask | None, float]:
     """Return the most alike of these tasks and its likeness; None and 0 where none has a term in common."""
     best, most = None, 0.0
-    for one in tasks:
-        alike = likeness(task, content_terms(one.task))
+    for candidate in tasks:
+        alike = likeness(task, content_terms(candidate.task))
         if alike > most:
-            best, most = one, alike
+            best, most = candidate, alike
     return best, most
 
 
@@ -130,8 +132,12 @@ def past_tasks(store: Store, task: str, resources: Iterable[int]) -> PastTasks:
         if nearest(terms_, by_sign(found, resource, against=True))[1] >= NEAR_DUPLICATE:
             wrong.add(resource)
         # Tasks against a resource have no such limit: a wrong match stays wrong.
-        in_force = [one for one in by_sign(found, resource, against=False) if share_of(one, now) >= MIN_SHARE]
-        for one in in_force if resource in trusted else ():
-            if likeness(terms_, content_terms(one.task)) >= NEAR_DUPLICATE:
-                (labelled if one.source is TaskSource.PERSON else succeeded).add(resource)
+        in_force = [
+            learned_task
+            for learned_task in by_sign(found, resource, against=False)
+            if share_of(learned_task, now) >= MIN_SHARE
+        ]
+        for learned_task in in_force if resource in trusted else ():
+            if likeness(terms_, content_terms(learned_task.task)) >= NEAR_DUPLICATE:
+                (labelled if learned_task.source is TaskSource.PERSON else succeeded).add(resource)
     return PastTasks(frozenset(wrong), frozenset(labelled), frozenset(succeeded))

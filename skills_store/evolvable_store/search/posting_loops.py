@@ -57,8 +57,8 @@ class Sums:
 
     def best(self, limit: int) -> list[tuple[int, float, float]]:
         """Return the places with the highest scores above 0, each with its sums, best first, of equals the lower."""
-        there = ((-score, at) for at, score in enumerate(self._scores) if score > 0)
-        return [self.at(at) for _, at in heapq.nsmallest(limit, there)]
+        scored = ((-score, at) for at, score in enumerate(self._scores) if score > 0)
+        return [self.at(at) for _, at in heapq.nsmallest(limit, scored)]
 
     def at(self, place: int) -> tuple[int, float, float]:
         """Return a place with its score and its share. Raises IndexError when there is none."""
@@ -67,17 +67,17 @@ class Sums:
         return place, self._scores[place], self._shares[place]
 
 
-def weights_at(places: _Bytes, weights: _Bytes, asked: _Bytes) -> bytes:
+def weights_at(places: _Bytes, weights: _Bytes, wanted_places: _Bytes) -> bytes:
     """Return the weight of each of the places that are asked for, 0 where it has none.
 
-    places: as for `Sums.add`, in order. asked: in any order.
+    places: as for `Sums.add`, in order. wanted_places: in any order.
     Raises ValueError when places and weights do not belong together.
     """
-    if len(asked) % 2:
+    if len(wanted_places) % 2:
         raise ValueError("a place takes two bytes")
     numbers = _numbers(places, weights)
     found = bytearray()
-    for at in array("H", bytes(asked)):
+    for at in array("H", bytes(wanted_places)):
         # Few places are asked for, so a search in the sorted array beats a pass over it.
         where = bisect_left(numbers, at)
         found.append(weights[where] if where < len(numbers) and numbers[where] == at else 0)
@@ -106,16 +106,16 @@ def gather_postings(
     documents: by rising number, each with its terms. most: as for `split_rare`; 0 for rows alone.
     """
     new: dict[tuple[int, int], _Rows] = {}
-    for id_, its in documents:
+    for id_, fields in documents:
         block, at = divmod(id_, block_size)
-        for number, lines, weights in filter(itemgetter(2), its):
+        for number, lines, weights in filter(itemgetter(2), fields):
             rows = new.setdefault((number, block), defaultdict(lambda: array("I")))
             # A loop that Python does not see, four times as fast as one that it does.
             deque(map(array.append, map(rows.__getitem__, lines.split("\n")), map((at << 8).__or__, weights)), maxlen=0)
     found: list[PostingRow] = []
     for (number, block), rows in sorted(new.items(), key=itemgetter(0)):
         for term, noted in rows.items():
-            places = array("H", [one >> 8 for one in noted]).tobytes()
-            found.append((term, number, block, places, bytes([one & 255 for one in noted])))
+            places = array("H", [entry >> 8 for entry in noted]).tobytes()
+            found.append((term, number, block, places, bytes([entry & 255 for entry in noted])))
     found.sort(key=itemgetter(0))  # which leaves those of one term in their order
     return split_rare(found, most, buckets)

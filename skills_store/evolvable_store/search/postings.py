@@ -74,17 +74,17 @@ class VisibleDocuments:
         self.few = documents if len(documents) <= FEW else None
         """All of them, each with its resource, when they are few."""
         self._visible = visible
-        self._known: dict[int, int | None] = {}
+        self._resources: dict[int, int | None] = {}
 
     def among(self, db: Connection, documents: Sequence[int]) -> dict[int, int]:
         """Return the visible ones among these documents, each with its resource."""
         # A new dict instead of clear(), since another search may read the old one.
-        known = self._known if len(self._known) < _MOST_KNOWN else {}
-        unknown = [document for document in documents if document not in known]
+        resources = self._resources if len(self._resources) < _MOST_KNOWN else {}
+        unknown = [document for document in documents if document not in resources]
         if unknown:
-            known.update(dict.fromkeys(unknown) | self._visible.documents(db, -1, unknown))
-            self._known = known
-        return {document: resource for document in documents if (resource := known[document]) is not None}
+            resources.update(dict.fromkeys(unknown) | self._visible.documents(db, -1, unknown))
+            self._resources = resources
+        return {document: resource for document in documents if (resource := resources[document]) is not None}
 
 
 # Larger rows are read faster and rewritten slower.
@@ -166,9 +166,9 @@ def flush_pending(db: Connection, at_once: int = SETTLED_AT_ONCE) -> None:
         ON CONFLICT DO UPDATE SET value = CAST(value + 1 AS TEXT)""")
 
 
-def _note_gone(id_: int, its: _Terms, gone: dict[PostingKey, set[int]]) -> None:
+def _note_gone(id_: int, fields: _Terms, gone: dict[PostingKey, set[int]]) -> None:
     block, at = divmod(id_, BLOCK)
-    for number, terms, _ in its:
+    for number, terms, _ in fields:
         for term in terms:
             gone.setdefault((term, number, block), set()).add(at)
 
@@ -247,8 +247,8 @@ class PendingDocuments:
     def _begin_anew(self, without: Set[int]) -> None:
         """Enter those documents again that did not leave: each that leaves alone looks at all that share a term."""
         remaining = [(id_, data, id_ in self.gone) for id_, data in self._documents.items() if id_ not in without]
-        for kept in (self._documents, self._new, self._gone, self.gone):
-            kept.clear()
+        for container in (self._documents, self._new, self._gone, self.gone):
+            container.clear()
         for id_, data, gone in remaining:
             self._enter(id_, data, gone=gone)
 
@@ -260,13 +260,13 @@ class PendingDocuments:
             return
         for key, weight in _marked_terms(data).items():
             # An integer for one document, a list for several: most terms have one, and a list takes 60 bytes more.
-            noted, known = id_ << 8 | weight, self._new.get(key)
-            if known is None:
+            noted, existing = id_ << 8 | weight, self._new.get(key)
+            if existing is None:
                 self._new[key] = noted
-            elif isinstance(known, int):
-                self._new[key] = [known, noted]
+            elif isinstance(existing, int):
+                self._new[key] = [existing, noted]
             else:
-                known.append(noted)
+                existing.append(noted)
 
     def _leave(self, id_: int) -> None:
         terms = _marked_terms(self._documents.pop(id_))
@@ -278,22 +278,22 @@ class PendingDocuments:
                     del self._gone[key]
             return
         for key in terms:
-            if kept := [noted for noted in self._noted(key) if noted >> 8 != id_]:
-                self._new[key] = kept if len(kept) > 1 else kept[0]
+            if remaining := [noted for noted in self._entries_of(key) if noted >> 8 != id_]:
+                self._new[key] = remaining if len(remaining) > 1 else remaining[0]
             else:
                 del self._new[key]
 
-    def _noted(self, key: str) -> list[int]:
-        known = self._new.get(key, [])
-        return [known] if isinstance(known, int) else known
+    def _entries_of(self, key: str) -> list[int]:
+        existing = self._new.get(key, [])
+        return [existing] if isinstance(existing, int) else existing
 
-    def beside(self, postings: Postings) -> None:
+    def add_to(self, postings: Postings) -> None:
         """Add the waiting documents to settled postings."""
         key = chr(postings.field) + postings.term
         # By rising number, as rows are: higher than all that is settled.
-        new = sorted(self._noted(key))
-        for block, its in groupby(new, key=lambda noted: (noted >> 8) // BLOCK):
-            run = list(its)
+        new = sorted(self._entries_of(key))
+        for block, group in groupby(new, key=lambda noted: (noted >> 8) // BLOCK):
+            run = list(group)
             places = array("H", [(noted >> 8) % BLOCK for noted in run]).tobytes()
             postings.runs.append(PostingRun(block * BLOCK, places, bytes([noted & 255 for noted in run])))
         # Documents that are gone still stand in the rows, and must not make a word look frequent.
@@ -319,20 +319,20 @@ class PostingsReader:
     def __init__(self, waiting: PendingDocuments, numbers: Iterable[int]) -> None:
         """numbers: the fields."""
         self._waiting, self._numbers = waiting, tuple(numbers)
-        self._kept: dict[str, list[Postings]] = {}
+        self._cache: dict[str, list[Postings]] = {}
         self._size = 0
 
     def read(self, db: Connection, terms: Iterable[str]) -> Mapping[str, Sequence[Postings]]:
         """Return the postings of each of the terms, in each of the fields that has any. Raises DamagedFile."""
-        wanted = list(terms)
-        kept = {term: self._kept.pop(term) for term in wanted if term in self._kept}
-        missing = [term for term in wanted if term not in kept]
+        wanted_terms = list(terms)
+        cached = {term: self._cache.pop(term) for term in wanted_terms if term in self._cache}
+        missing = [term for term in wanted_terms if term not in cached]
         fresh = self._fresh(db, missing) if missing else {}
         self._size += sum(map(_size, fresh.values()))
-        self._kept |= kept | fresh  # at the end: what was asked for last is given up last
-        while self._size > _MOST_KEPT and len(self._kept) > len(wanted):
-            self._size -= _size(self._kept.pop(next(iter(self._kept))))
-        return kept | fresh
+        self._cache |= cached | fresh  # at the end: what was asked for last is given up last
+        while self._size > _MOST_KEPT and len(self._cache) > len(wanted_terms):
+            self._size -= _size(self._cache.pop(next(iter(self._cache))))
+        return cached | fresh
 
     def _fresh(self, db: Connection, terms: Sequence[str]) -> dict[str, list[Postings]]:
         found: dict[tuple[str, int], Postings] = {}
@@ -340,18 +340,18 @@ class PostingsReader:
             if number not in self._numbers:
                 # A field of another format: read on, it would be weighed with a wrong weight.
                 raise DamagedFile(f"a posting of {term!r} names the field {number}")
-            its = found.get((term, number)) or found.setdefault((term, number), Postings(term, number))
-            its.runs.append(PostingRun(block * BLOCK, documents, weights))
-            its.count += len(weights)
+            term_postings = found.get((term, number)) or found.setdefault((term, number), Postings(term, number))
+            term_postings.runs.append(PostingRun(block * BLOCK, documents, weights))
+            term_postings.count += len(weights)
         for term in terms:
             for number in self._waiting.fields_of(term, self._numbers):
                 found.setdefault((term, number), Postings(term, number))
         by_term: dict[str, list[Postings]] = {term: [] for term in terms}
-        for its in found.values():
-            self._waiting.beside(its)
+        for term_postings in found.values():
+            self._waiting.add_to(term_postings)
             # All of its documents may be gone.
-            if its.count > 0:
-                by_term[its.term].append(its)
+            if term_postings.count > 0:
+                by_term[term_postings.term].append(term_postings)
         return by_term
 
 
@@ -369,9 +369,9 @@ def _read(db: Connection, terms: Sequence[str]) -> Iterator[PostingRow]:
             yield from read_bucket(row[1], row[3], keys[row[1]])
 
 
-def _size(its: Sequence[Postings]) -> int:
+def _size(term_postings: Sequence[Postings]) -> int:
     """Return about how many bytes the postings of a term take."""
-    return _OF_TERM + sum(_OF_RUN + run.size for postings in its for run in postings.runs)
+    return _OF_TERM + sum(_OF_RUN + run.size for postings in term_postings for run in postings.runs)
 
 
 def matches_entries(db: Connection, entries: str) -> bool:

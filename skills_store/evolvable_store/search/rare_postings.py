@@ -120,16 +120,16 @@ def read_bucket(bucket: int, data: bytes, keys: Iterable[bytes]) -> Iterator[Pos
     for key in keys:
         if key in data:  # which is faster than to read the entries, and mostly not so
             found = _entries(bucket, data, key)
-            yield from found if len(found) < 2 else _joined(found)
+            yield from found if len(found) < 2 else _join_rows(found)
 
 
-def _joined(rows: Iterable[PostingRow]) -> Iterator[PostingRow]:
+def _join_rows(rows: Iterable[PostingRow]) -> Iterator[PostingRow]:
     """Yield the rows with those of one key as one: later ones have documents of higher numbers."""
     together: defaultdict[PostingKey, list[PostingRow]] = defaultdict(list)
     for row in rows:
         together[row[:3]].append(row)
-    for key, its in together.items():
-        yield (*key, b"".join(row[3] for row in its), b"".join(row[4] for row in its))
+    for key, group in together.items():
+        yield (*key, b"".join(row[3] for row in group), b"".join(row[4] for row in group))
 
 
 def take_out_rare(db: Connection, gone: Mapping[PostingKey, Set[int]]) -> None:
@@ -161,10 +161,10 @@ def _entries_left(bucket: int, data: bytes, gone: Mapping[PostingKey, Set[int]])
 
 def without_places(places: bytes, weights: bytes, gone: Set[int]) -> tuple[bytes, bytes] | None:
     """Return places and weights without those of some places, None when none is left."""
-    kept = [(at, weight) for at, weight in zip(array("H", places), weights, strict=True) if at not in gone]
-    if not kept:
+    remaining = [(at, weight) for at, weight in zip(array("H", places), weights, strict=True) if at not in gone]
+    if not remaining:
         return None
-    return array("H", [at for at, _ in kept]).tobytes(), bytes(weight for _, weight in kept)
+    return array("H", [at for at, _ in remaining]).tobytes(), bytes(weight for _, weight in remaining)
 
 
 def count_rare(db: Connection) -> int:

@@ -101,8 +101,8 @@ class _Compatible(dict[int, str]):
         own = chr(at)
         other = unicodedata.normalize("NFKC", own).casefold()
         # Signs keep their form: ™ would otherwise become the letters tm.
-        its = self[at] = other if own.isalnum() and _FRACTION_SLASH not in other else own
-        return its
+        compatible = self[at] = other if own.isalnum() and _FRACTION_SLASH not in other else own
+        return compatible
 
 
 _COMPATIBLE = _Compatible()

@@ -121,14 +121,14 @@ def language_of_text(words: Set[str], function_words: Set[str]) -> str | None:
     words: the different words of the text. function_words: those of English.
     """
     # A look at the function words of all languages first: most texts are in English and end here.
-    said = _FOREIGN & words
-    if len(said) < _TELLING:
+    foreign_words = _FOREIGN & words
+    if len(foreign_words) < _TELLING:
         return None
     # Words that both have, such as "in" and "was", are no sign of English.
-    english = len((function_words & words) - said - _SHARED)
-    language = max(_FUNCTION_WORDS, key=lambda name: len(_own_words(name) & said))
+    english = len((function_words & words) - foreign_words - _SHARED)
+    language = max(_FUNCTION_WORDS, key=lambda name: len(_own_words(name) & foreign_words))
     # More words than English has: an English text can quote a few of another language.
-    return language if len(_own_words(language) & said) >= max(_TELLING, english + 1) else None
+    return language if len(_own_words(language) & foreign_words) >= max(_TELLING, english + 1) else None
 
 
 @cache
@@ -163,21 +163,23 @@ def language_of_task(text: str, words: Sequence[str], function_words: Iterable[s
         # A character of Han or Hangul counts as half a word; a single foreign name does not decide.
         if 2 * sum(scripts.values()) > len(_LATIN_WORD.findall(text)):
             return next(name for name, count in scripts.items() if count)
-    its = set(words)
-    said = _FOREIGN.intersection(its)
-    english = len(its.intersection(function_words) - said - _SHARED)
+    distinct_words = set(words)
+    foreign_words = _FOREIGN.intersection(distinct_words)
+    english = len(distinct_words.intersection(function_words) - foreign_words - _SHARED)
     # The usual case: a task in English, without a look at the glossary.
-    if english and not said:
+    if english and not foreign_words:
         return None
-    known = Counter(language for word in its for language in _LANGUAGES[word])
-    if not said and not known:
+    glossary_counts = Counter(language for word in distinct_words for language in _LANGUAGES[word])
+    if not foreign_words and not glossary_counts:
         return None
     # A function word and a word of the glossary tell as much.
-    counts = {name: len(said & _own_words(name)) + known[name] for name in _FUNCTION_WORDS}
-    language = max(counts, key=lambda name: (counts[name], known[name]))
+    counts = {name: len(foreign_words & _own_words(name)) + glossary_counts[name] for name in _FUNCTION_WORDS}
+    language = max(counts, key=lambda name: (counts[name], glossary_counts[name]))
     # One word can be a name. It is none where there are marks on letters, and in a task of few words that has no
     # function word of English it seldom is.
-    is_name = fold_marks(text) == text and (english or not known[language] or len(its) > _FEW * counts[language])
+    is_name = fold_marks(text) == text and (
+        english or not glossary_counts[language] or len(distinct_words) > _FEW * counts[language]
+    )
     return language if counts[language] > english + is_name else None
 
 
@@ -200,8 +202,8 @@ class _Languages(dict[str, tuple[str, ...]]):
             return ()  # most words: soon found, so not remembered
         if len(self) >= _MOST_WORDS:
             self.clear()
-        its = self[word] = tuple(self._find(word, candidates))
-        return its
+        languages = self[word] = tuple(self._find(word, candidates))
+        return languages
 
     def _find(self, word: str, candidates: Iterable[str]) -> Iterator[str]:
         # A word that is English too tells nothing.
@@ -241,22 +243,22 @@ def _english_stemmer() -> Stemmer:
 
 
 def _by_stem(word: str, language: str) -> Iterator[str]:
-    known, stem = _glossary(language), _stemmer(language).stemWord
-    if (its := known.get(stem(word))) is not None:
-        yield from its
+    glossary, stem = _glossary(language), _stemmer(language).stemWord
+    if (english_words := glossary.get(stem(word))) is not None:
+        yield from english_words
     elif language == "de":
         # Every split of a compound, with the "s" that may join its parts (Arbeitsplatz).
         for at in range(_PART, len(word) - _PART + 1):
-            yield from known.get(stem(word[at:]), ())
-            yield from known.get(stem(word[:at]), known.get(stem(word[:at].removesuffix("s")), ()))
+            yield from glossary.get(stem(word[at:]), ())
+            yield from glossary.get(stem(word[:at]), glossary.get(stem(word[:at].removesuffix("s")), ()))
 
 
 def _by_longest(run: str, language: str) -> Iterator[str]:
-    known, at = _glossary(language), 0
+    glossary, at = _glossary(language), 0
     while at < len(run):
         # The longest known word at each place, as a segmenter would choose it.
-        size = next((size for size in range(_LONGEST, 0, -1) if run[at : at + size] in known), 0)
-        yield from known[run[at : at + size]] if size else ()
+        size = next((size for size in range(_LONGEST, 0, -1) if run[at : at + size] in glossary), 0)
+        yield from glossary[run[at : at + size]] if size else ()
         at += size or 1
 
 
@@ -285,14 +287,14 @@ def _is_known(word: str, language: str) -> bool:
 
     Looks at the words that begin alike, since tasks in English ask too and should need no glossary in memory.
     """
-    known, stem, beginning = _known_words(language), _stemmer(language).stemWord, f"\n{word[:_SHORTEST]}"
+    known_words, stem, beginning = _known_words(language), _stemmer(language).stemWord, f"\n{word[:_SHORTEST]}"
     # A search in one text: a dict of all stems would take the memory that this function is to save.
-    at = known.find(beginning)
+    at = known_words.find(beginning)
     while at >= 0:
-        end = known.index("\n", at + 1)
-        if stem(known[at + 1 : end]) == stem(word):
+        end = known_words.index("\n", at + 1)
+        if stem(known_words[at + 1 : end]) == stem(word):
             return True
-        at = known.find(beginning, end)
+        at = known_words.find(beginning, end)
     return False
 
 

@@ -73,14 +73,14 @@ def forget_vectors(home: Path, resources: Iterable[int]) -> None:
     with contextlib.closing(driver.connect(path, durable=False, access="write")) as connection:
         # A purge: SQLite overwrites deleted rows with zeros instead of only marking them free.
         connection.execute("PRAGMA secure_delete=ON")
-        there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master").fetchall()}
-        for table in there.intersection(_BY_TEXT):  # an older file has no tokens until an embedder opens it
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master").fetchall()}
+        for table in tables.intersection(_BY_TEXT):  # an older file has no tokens until an embedder opens it
             connection.execute(
                 f"""DELETE FROM {table} WHERE hash IN (
                     SELECT hash FROM said WHERE resource IN (SELECT value FROM json_each(?)))""",
                 (json.dumps(list(resources)),),
             )
-        if "learned" in there:
+        if "learned" in tables:
             # Learned tasks are not linked to a resource here, so all of them go.
             connection.execute("DELETE FROM learned")
         # The write-ahead log still has the old rows.
@@ -155,8 +155,8 @@ def embedding_progress(home: Path) -> EmbeddingProgress | None:
             newest = "name = (SELECT value FROM state WHERE key = 'newest') DESC, id DESC"
             # At most one row: progress is that of the model in use.
             rows = db.execute(f"SELECT name, id FROM model ORDER BY {newest} LIMIT 1").fetchall()
-            wanted = tuple(TextRole) if _state(db, WITH_DESCRIPTIONS) else (TextRole.WHOLE,)
-            return EmbeddingProgress(rows[0][0], *_count_texts(db, rows[0][1], wanted)) if rows else None
+            roles = tuple(TextRole) if _state(db, WITH_DESCRIPTIONS) else (TextRole.WHOLE,)
+            return EmbeddingProgress(rows[0][0], *_count_texts(db, rows[0][1], roles)) if rows else None
     # Progress is only shown; a file that cannot be read has none.
     except (LibraryError, *driver.Errors):
         return None
@@ -200,7 +200,7 @@ class Vectors:
 
     def take_in(
         self,
-        said: Mapping[VectorResource, Mapping[TextRole, TextDigest]],
+        new_texts: Mapping[VectorResource, Mapping[TextRole, TextDigest]],
         gone: Iterable[int],
         state: Mapping[str, str],
     ) -> set[bytes]:
@@ -209,12 +209,12 @@ class Vectors:
         state: noted in the same transaction. Returns the hashes of texts that no resource has any more.
         """
         with self._writing():
-            ids = [*(place.id for place in said), *gone]
+            ids = [*(place.id for place in new_texts), *gone]
             # Before the deletions, so that texts which lose their last resource are known.
             before = self._hashes(ids)
             self._db.execute("DELETE FROM said WHERE resource IN (SELECT value FROM json_each(?))", (json.dumps(ids),))
             self._db.execute("DELETE FROM resource WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(ids),))
-            for place, texts in said.items():
+            for place, texts in new_texts.items():
                 self._db.execute("INSERT INTO resource VALUES (?, ?, ?, ?)", astuple(place))
                 rows = [(role, place.id, text.hash, text.size) for role, text in texts.items()]
                 self._db.executemany("INSERT INTO said VALUES (?, ?, ?, ?)", rows)
@@ -226,7 +226,7 @@ class Vectors:
                 )
             for key, value in state.items():
                 self._note(key, value)
-            return before - self._said(before)
+            return before - self._used_hashes(before)
 
     def forget_texts(self) -> None:
         """Forget every resource, and keep the vectors for texts that come again."""
@@ -280,14 +280,14 @@ class Vectors:
         query = f"SELECT s.resource, s.size FROM said s WHERE s.role = ? AND NOT {_HAS} ORDER BY s.resource"
         return dict(self._rows(query, role, model.id))
 
-    def known(self, model: VectorModel, hashes: Iterable[bytes]) -> dict[bytes, bytes]:
+    def stored_vectors(self, model: VectorModel, hashes: Iterable[bytes]) -> dict[bytes, bytes]:
         """Return the stored vectors of these texts, by hash, without texts that have none."""
         query = "SELECT data FROM vector WHERE model = ? AND hash = ?"
         with _translate_damage(self.path):
             rows = ((digest, self._db.execute(query, (model.id, digest)).fetchone()) for digest in set(hashes))
             return {digest: row[0] for digest, row in rows if row}
 
-    def keep(
+    def store_vectors(
         self, model: VectorModel, vectors: Mapping[bytes, bytes], tokens: Mapping[bytes, bytes] | None = None
     ) -> None:
         """Store vectors (float16, little-endian) by the hash of their texts. tokens: vectors of their tokens (int8)."""
@@ -299,7 +299,7 @@ class Vectors:
                     [(model.id, digest, data) for digest, data in rows.items()],
                 )
 
-    def learned(self, model: VectorModel) -> dict[bytes, bytes]:
+    def learned_vectors(self, model: VectorModel) -> dict[bytes, bytes]:
         """Return the vectors of learned tasks, as stored, by the hash of the task."""
         return dict(self._rows("SELECT hash, data FROM learned WHERE model = ?", model.id))
 
@@ -323,7 +323,7 @@ class Vectors:
         with _translate_damage(self.path):
             yield from self._db.execute(query, (model.id, role))
 
-    def counted(self, model: VectorModel, roles: Iterable[TextRole]) -> tuple[int, int]:
+    def count_texts(self, model: VectorModel, roles: Iterable[TextRole]) -> tuple[int, int]:
         """Return how many texts of these roles have a vector, and how many there are."""
         with _translate_damage(self.path):
             return _count_texts(self._db, model.id, tuple(roles))
@@ -335,7 +335,7 @@ class Vectors:
     def _note(self, key: str, value: str) -> None:
         self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (key, value))
 
-    def _said(self, hashes: Iterable[bytes]) -> set[bytes]:
+    def _used_hashes(self, hashes: Iterable[bytes]) -> set[bytes]:
         query = "SELECT 1 FROM said WHERE hash = ? LIMIT 1"
         return {digest for digest in hashes if self._db.execute(query, (digest,)).fetchone()}
 
@@ -355,7 +355,7 @@ def _state(db: Connection, key: str) -> str:
 
 
 def _count_texts(db: Connection, model: int, roles: Sequence[TextRole]) -> tuple[int, int]:
-    wanted = json.dumps(list(roles))
-    values: tuple[Any, ...] = (wanted, model)
+    role_json = json.dumps(list(roles))
+    values: tuple[Any, ...] = (role_json, model)
     done = db.execute(f"SELECT count(*) {_TEXTS} AND {_HAS}", values).fetchone()[0]
-    return int(done), int(db.execute(f"SELECT count(*) {_TEXTS}", (wanted,)).fetchone()[0])
+    return int(done), int(db.execute(f"SELECT count(*) {_TEXTS}", (role_json,)).fetchone()[0])

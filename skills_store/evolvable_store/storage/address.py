@@ -44,25 +44,25 @@ class Address:
         """Return the address that a URL says. Raises InvalidArgument, and never quotes the password."""
         try:
             parts = urlsplit(text)
-            given = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+            options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
             # Reading the property checks the port; libpq also takes several hosts with commas, which urlsplit does not.
             _ = parts.port if "," not in parts.netloc else None
         except ValueError as error:
             raise InvalidArgument("The address of the library is no URL.", _LIKE) from error
-        project = given.pop("project", PROJECT)
+        project = options.pop("project", PROJECT)
         # A "#" in a password that was not encoded would cut the address there.
         if not is_address(text) or parts.fragment:
             raise InvalidArgument("The address of the library is no URL of PostgreSQL.", _LIKE)
         if not _PROJECT.fullmatch(project):
             raise InvalidArgument(f"{ascii(project[:80])} is no name of a project.", "Use a-z, 0-9, '.', '_' and '-'.")
-        if unknown := sorted(set(given) - _OPTIONS):
+        if unknown := sorted(set(options) - _OPTIONS):
             raise InvalidArgument(
                 f"The address of the library has the option {ascii(unknown[0][:40])}, which is not allowed.",
                 f"Allowed are project, {', '.join(sorted(_OPTIONS))}.",
             )
-        if len(unquote(parts.path)) < 2 and "dbname" not in given:
+        if len(unquote(parts.path)) < 2 and "dbname" not in options:
             raise InvalidArgument("The address of the library names no database.", _LIKE)
-        query = f"?{urlencode(given)}" if given else ""
+        query = f"?{urlencode(options)}" if options else ""
         return cls(f"postgresql://{parts.netloc}{parts.path}{query}", project)
 
     @property
@@ -70,10 +70,10 @@ class Address:
         """The address with its project and without its password, as it is shown and registered."""
         parts = urlsplit(self.url)
         user, at, hosts = parts.netloc.rpartition("@")
-        given = dict(parse_qsl(parts.query))
+        options = dict(parse_qsl(parts.query))
         if self.project != PROJECT:
-            given["project"] = self.project
-        query = f"?{urlencode(given, quote_via=quote, safe='/')}" if given else ""
+            options["project"] = self.project
+        query = f"?{urlencode(options, quote_via=quote, safe='/')}" if options else ""
         return f"postgresql://{user.partition(':')[0]}{at}{hosts}{parts.path}{query}"
 
     @property
@@ -98,8 +98,8 @@ def read_home(home: Path) -> PostgresHome:
     """Return the content of the address file of a home. Raises LibraryCorrupt."""
     path = home / ADDRESS_FILE
     try:
-        said = json.loads(read_regular(path))
-        found = PostgresHome(Address.parse(said["url"]), said["home"])
+        fields = json.loads(read_regular(path))
+        found = PostgresHome(Address.parse(fields["url"]), fields["home"])
         if not _HOME.fullmatch(found.name):
             raise ValueError("home")
     except (OSError, ValueError, KeyError, TypeError, InvalidArgument) as error:
@@ -131,11 +131,11 @@ def save_address(home: Path, address: Address) -> None:
     path = home / ADDRESS_FILE
     name = secrets.token_hex(16)
     if path.exists():
-        known = read_home(home)
+        stored = read_home(home)
         # Written only when it changed, since several processes open a library at once.
-        if known.address == address:
+        if stored.address == address:
             return
-        name = known.name
+        name = stored.name
     text = json.dumps({"url": _with_project(address), "home": name}, indent=1)
     draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     # A process of the same number may have left one behind.

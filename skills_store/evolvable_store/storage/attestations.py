@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evolvable_store.operation import Identity, Principal, Signer, statement_of
-from evolvable_store.storage.authorship import Attestation, effective_principal, list_vouched
+from evolvable_store.storage.authorship import Attestation, effective_principal, list_attestations
 from evolvable_store.storage.connection import read_queries
 from evolvable_store.storage.sqlite_file import Database, SqliteRepository
 
@@ -62,18 +62,22 @@ class Attestations(SqliteRepository):
         signer: where approvals are locked. folder: where the person trusts a folder that holds them; the decision
         counts while that folder is one of the backend's `trusted_folders`.
         """
-        who = identity.principal, identity.via
+        identity_fields = identity.principal, identity.via
         rows = []
         for resource, tree in contents:
-            signature = signer.sign(Attestation(resource, tree, at, *who, folder=folder).statement) if signer else None
+            signature = (
+                signer.sign(Attestation(resource, tree, at, *identity_fields, folder=folder).statement)
+                if signer
+                else None
+            )
             # 0: not withdrawn.
-            rows.append((resource, tree, at, *who, 0, signature, folder))
+            rows.append((resource, tree, at, *identity_fields, 0, signature, folder))
         self._add(rows)
 
     def withdraw(self, contents: Iterable[tuple[int, str]], at: str, identity: Identity) -> None:
         """Note that a person no longer vouches for these contents."""
-        who = identity.principal, identity.via
-        self._add([(resource, tree, at, *who, 1, None, "") for resource, tree in contents])
+        identity_fields = identity.principal, identity.via
+        self._add([(resource, tree, at, *identity_fields, 1, None, "") for resource, tree in contents])
 
     def _add(self, rows: Iterable[tuple[object, ...]]) -> None:
         insert = """INSERT INTO vouched (resource, tree, at, principal, via, withdrawn, signature, folder)
@@ -88,14 +92,16 @@ class Attestations(SqliteRepository):
         with self._backend.writing() as db:
             db.executemany(update, [(folder, resource) for resource in resources])
 
-    def unlisted(self) -> list[Attestation]:
+    def list_unlisted(self) -> list[Attestation]:
         """Return the decisions that do not count, because their folder is none of the `trusted_folders`."""
         folders = self._backend.trusted_folders()
         if folders is None:
             return []
         with self._backend.reading() as db:
-            named = [row[0] for row in db.execute("SELECT DISTINCT resource FROM vouched").fetchall()]
-            return [one for one in list_vouched(db, named, None) if not one.counts(folders)]
+            resources = [row[0] for row in db.execute("SELECT DISTINCT resource FROM vouched").fetchall()]
+            return [
+                attestation for attestation in list_attestations(db, resources, None) if not attestation.counts(folders)
+            ]
 
     def attribute(self, versions: Iterable[tuple[int, int]], at: str, identity: Identity) -> None:
         """Record the makers of these versions (resource, version), learned afterwards; the first record stays."""
@@ -114,7 +120,11 @@ class Attestations(SqliteRepository):
         """
         # With its quotation marks the hash cannot match a part of something else in a manifest.
         rows = self._rows(QUERIES["makers"], f'%"{sha256}"%', sha256)
-        return {effective_principal(*who) for resource, version, *who in rows if (resource, version) != apart}
+        return {
+            effective_principal(*principal_fields)
+            for resource, version, *principal_fields in rows
+            if (resource, version) != apart
+        }
 
     def learned_candidates(self, resource: int) -> dict[int, tuple[bool, list[str]]]:
         """Return the versions of a resource that may have been learned.
@@ -178,25 +188,27 @@ class Signatures(SqliteRepository):
             valid = _digest(db, found.operation) == found.digest and self._verify(found.statement, found.signature)
         return found.operation if valid else 0
 
-    def vouched(self, operations: Iterable[int]) -> set[int]:
+    def valid_operations(self, operations: Iterable[int]) -> set[int]:
         """Return the operations among these that count: signed under this key, or not newer than the baseline."""
-        wanted, before = set(operations), self.baseline()
+        operation_ids, before = set(operations), self.baseline()
         # Operations up to the baseline need no signature, since they are older than the lock.
-        return {one for one in wanted if one <= before} | self._signed([one for one in wanted if one > before])
+        return {operation for operation in operation_ids if operation <= before} | self._validly_signed(
+            [operation for operation in operation_ids if operation > before]
+        )
 
     def signed_by(self, via: str, operations: Iterable[int]) -> set[int]:
         """Return the operations among these that this key signed in the name of one person, without a baseline.
 
         via: how the person is known.
         """
-        return {one for one in self._signed(list(operations)) if self._names(one, via)}
+        return {operation for operation in self._validly_signed(list(operations)) if self._names(operation, via)}
 
     def _names(self, identity: int, via: str) -> bool:
         operation = self._backend.operation(identity)
         # operation.principal, not that of the intent: what arrived with an archive grants nothing.
         return operation is not None and (operation.principal, operation.intent.via) == (Principal.PERSON, via)
 
-    def _signed(self, operations: Sequence[int]) -> set[int]:
+    def _validly_signed(self, operations: Sequence[int]) -> set[int]:
         query = """SELECT operation, signature FROM signature
             WHERE key = ? AND operation IN (SELECT CAST(value AS INTEGER) FROM json_each(?))"""
         rows = self._rows(query, self._key, json.dumps(operations)) if operations else []

@@ -64,18 +64,18 @@ def add_decisions(db: Connection, decisions: Sequence[Decision]) -> None:
         return
     # Under the write lock of the caller: two processes cannot both chain to this row.
     last = db.execute("SELECT number, hash FROM audit ORDER BY number DESC LIMIT 1").fetchone() or (0, "")
-    for one in decisions:
+    for decision in decisions:
         entry = AuditEntry(
             number=last[0] + 1,
-            at=one.at,
-            decision=_storable(one.name),
-            subject=_storable(one.subject),
-            principal=one.identity.principal.value,
-            via=_storable(one.identity.via),
+            at=decision.at,
+            decision=_storable(decision.name),
+            subject=_storable(decision.subject),
+            principal=decision.identity.principal.value,
+            via=_storable(decision.identity.via),
             # A shared library has rows from several machines.
-            address=_storable(one.address or socket.gethostname()),
-            session=_storable(one.session),
-            operation=one.operation,
+            address=_storable(decision.address or socket.gethostname()),
+            session=_storable(decision.session),
+            operation=decision.operation,
             previous=last[1],
             hash="",
         )

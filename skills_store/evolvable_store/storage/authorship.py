@@ -53,18 +53,18 @@ class Attestation:
         return json.dumps(["evolvable vouched", 1, fields]).encode("ascii")
 
 
-def list_vouched(db: Connection, resources: Iterable[int], folders: frozenset[str] | None) -> list[Attestation]:
+def list_attestations(db: Connection, resources: Iterable[int], folders: frozenset[str] | None) -> list[Attestation]:
     """Return the decisions of a person on contents of these resources. folders: those that the person trusts."""
     rows = db.execute(QUERIES["attestation"], (json.dumps(list(resources)),)).fetchall()
     found = (
         Attestation(resource, tree, at, Principal(principal), *rest) for resource, tree, at, principal, *rest in rows
     )
-    return [one for one in found if one.counts(folders)]
+    return [attestation for attestation in found if attestation.counts(folders)]
 
 
-def vouched_trees(folders: frozenset[str] | None) -> Trees:
+def vouched_tree_reader(folders: frozenset[str] | None) -> Trees:
     """Return a reader of the contents of a resource that a person vouches for. folders: that the person trusts."""
-    return lambda db, resource: {one.tree for one in list_vouched(db, [resource], folders)}
+    return lambda db, resource: {attestation.tree for attestation in list_attestations(db, [resource], folders)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class VersionAuthors:
     kind: str
     scope: str
     name: str
-    made: VersionAuthor
+    maker: VersionAuthor
     provenance: Provenance
     others: Mapping[int, VersionAuthor] = field(default_factory=dict)
 
@@ -130,7 +130,7 @@ class VersionAuthors:
 
         Of a plugin's update a person is asked only where the scan asks; then it is no version before the answer.
         """
-        return self.made.tree in trees or (bool(trees) and is_plugins(self.scope))
+        return self.maker.tree in trees or (bool(trees) and is_plugins(self.scope))
 
     def standing_base(self, trees: Collection[str]) -> VersionAuthor | None:
         """Return the base where a person still stands for it."""
@@ -144,10 +144,10 @@ class VersionAuthors:
         """
         parts = self.provenance.files.get(path, ())
         found = [(self.others[part.version], part.is_there) for part in parts if part.version in self.others]
-        made = [author for author, is_there in found if is_there or author.is_stranger]
+        authors = [author for author, is_there in found if is_there or author.is_stranger]
         if self.base is not None and self.standing_base(trees) is None:
-            return [self.base, *made]
-        return made
+            return [self.base, *authors]
+        return authors
 
     def is_repositorys(self, trees: Collection[str], folders: Collection[str] | None) -> bool:
         """Return whether a repository brought bytes of it that no person decided on. folders: that the person trusts.
@@ -158,13 +158,13 @@ class VersionAuthors:
             return False
         # '' stands for the files without parts, whose author is the base's.
         paths = (*self.provenance.files, "")
-        brought = (one for path in paths for one in self.authors_of(path, trees))
-        return any(one.principal is Principal.REPOSITORY and not is_followed(one, folders) for one in brought)
+        brought = (author for path in paths for author in self.authors_of(path, trees))
+        return any(author.principal is Principal.REPOSITORY and not is_followed(author, folders) for author in brought)
 
 
-def is_followed(one: VersionAuthor, folders: Collection[str] | None) -> bool:
+def is_followed(author: VersionAuthor, folders: Collection[str] | None) -> bool:
     """Return whether a pull that the person follows brought a version. folders: that the person trusts; None: all."""
-    pull = one.pull
+    pull = author.pull
     return pull is not None and (folders is None or pull.folder in folders)
 
 
@@ -194,19 +194,21 @@ Stands = Callable[[VersionAuthor], bool]
 def read_newest(db: Connection, resources: Iterable[int], vouched: Trees) -> dict[int, VersionAuthors]:
     """Return by resource the authors of its newest version."""
     rows = db.execute(QUERIES["newest_provenance"], (json.dumps(list(resources)),)).fetchall()
-    known = [_Row(db, row, vouched) for row in rows]
+    entries = [_Row(db, row, vouched) for row in rows]
     # One query for all of them; numbers of other resources only add rows.
-    wanted = {number for one in known for number in one.provenance.versions if number != one.made.version}
-    others: dict[int, dict[int, VersionAuthor]] = {one.resource: {one.made.version: one.made} for one in known}
-    if wanted:
-        pairs = json.dumps(list(others)), json.dumps(list(wanted))
+    numbers = {number for entry in entries for number in entry.provenance.versions if number != entry.maker.version}
+    others: dict[int, dict[int, VersionAuthor]] = {
+        entry.resource: {entry.maker.version: entry.maker} for entry in entries
+    }
+    if numbers:
+        pairs = json.dumps(list(others)), json.dumps(list(numbers))
         for resource, *row in db.execute(QUERIES["version_authors"], pairs).fetchall():
             others[resource][row[0]] = read_author(row)
     return {
-        one.resource: VersionAuthors(
-            one.resource, one.kind, one.scope, one.name, one.made, one.provenance, others[one.resource]
+        entry.resource: VersionAuthors(
+            entry.resource, entry.kind, entry.scope, entry.name, entry.maker, entry.provenance, others[entry.resource]
         )
-        for one in known
+        for entry in entries
     }
 
 
@@ -217,14 +219,14 @@ def read_version(
     row = db.execute(QUERIES["provenance"], (resource, number)).fetchone()
     if row is None:
         return None
-    one = _Row(db, row, vouched)
-    known = one.provenance if stands is None else _derived(db, resource, number, stands)
-    others = {number: one.made}
-    if not known.versions <= others.keys():
-        pairs = json.dumps([resource]), json.dumps(list(known.versions))
+    version_row = _Row(db, row, vouched)
+    provenance = version_row.provenance if stands is None else _derive_provenance(db, resource, number, stands)
+    others = {number: version_row.maker}
+    if not provenance.versions <= others.keys():
+        pairs = json.dumps([resource]), json.dumps(list(provenance.versions))
         rows = db.execute(QUERIES["version_authors"], pairs).fetchall()
         others |= {row[1]: read_author(row[1:]) for row in rows}
-    return one.authors(known, others)
+    return version_row.authors(provenance, others)
 
 
 def read_provenance(db: Connection, resource: int, number: int, vouched: Trees) -> Provenance:
@@ -239,7 +241,7 @@ def read_provenance(db: Connection, resource: int, number: int, vouched: Trees) 
         return Provenance(number)
     if text is not None:
         return Provenance.from_json(text)
-    return _derived(db, resource, number, lambda one: one.is_person or one.tree in trees)
+    return _derive_provenance(db, resource, number, lambda author: author.is_person or author.tree in trees)
 
 
 class _Row:
@@ -247,23 +249,23 @@ class _Row:
 
     def __init__(self, db: Connection, row: tuple[Any, ...], vouched: Trees) -> None:
         self.resource, self.kind, self.scope, self.name = row[:4]
-        self.made = read_author(row[4:-1])
+        self.maker = read_author(row[4:-1])
         # NULL: written by a version before provenance was stored, so it is derived from the history.
         if row[-1] is not None:
             self.provenance = Provenance.from_json(row[-1])
-        elif self.made.is_person:
-            self.provenance = Provenance(self.made.version)
+        elif self.maker.is_person:
+            self.provenance = Provenance(self.maker.version)
         else:
             trees = vouched(db, self.resource)
-            self.provenance = _derived(
-                db, self.resource, self.made.version, lambda one: one.is_person or one.tree in trees
+            self.provenance = _derive_provenance(
+                db, self.resource, self.maker.version, lambda author: author.is_person or author.tree in trees
             )
 
     def authors(self, provenance: Provenance, others: Mapping[int, VersionAuthor]) -> VersionAuthors:
-        return VersionAuthors(self.resource, self.kind, self.scope, self.name, self.made, provenance, others)
+        return VersionAuthors(self.resource, self.kind, self.scope, self.name, self.maker, provenance, others)
 
 
-def _derived(db: Connection, resource: int, number: int, stands: Stands) -> Provenance:
+def _derive_provenance(db: Connection, resource: int, number: int, stands: Stands) -> Provenance:
     """Return the provenance of a version from its history: whole files count as changed.
 
     It is that of a version of an older program, and of one whose base does not count any more.
@@ -289,7 +291,7 @@ class AuthorshipReader(SqliteRepository):
         """
         folders = None if unlisted else self._backend.trusted_folders()
         with self._backend.reading() as db:
-            return list_vouched(db, resources, folders)
+            return list_attestations(db, resources, folders)
 
     def stamp(self) -> tuple[int, int, int, frozenset[str] | None]:
         """Return a value that changes whenever an answer of `untrusted_resources` may change."""
@@ -303,19 +305,21 @@ class AuthorshipReader(SqliteRepository):
         Not where a person made the same content, or vouches for it.
         """
         folders = self._backend.trusted_folders()
-        trees = vouched_trees(folders)
+        trees = vouched_tree_reader(folders)
         with self._backend.reading() as db:
             # A cheap query finds the few that could be untrusted; only their authors are read.
             suspects = {row[0] for row in db.execute(QUERIES["brought"]).fetchall()}
             if resources is not None:
                 suspects &= set(resources)
             found = read_newest(db, suspects, trees) if suspects else {}
-            return {one for one, authors in found.items() if authors.is_repositorys(trees(db, one), folders)}
+            return {
+                resource for resource, authors in found.items() if authors.is_repositorys(trees(db, resource), folders)
+            }
 
     def newest_authors(self, resources: Iterable[int]) -> dict[int, VersionAuthors]:
         """Return the authors of the newest version, by resource."""
         with self._backend.reading() as db:
-            return read_newest(db, resources, vouched_trees(self._backend.trusted_folders()))
+            return read_newest(db, resources, vouched_tree_reader(self._backend.trusted_folders()))
 
     def changed_resources(self) -> list[int]:
         """Return the resources whose newest version may differ from the version that a person stood for.
@@ -330,7 +334,7 @@ class AuthorshipReader(SqliteRepository):
         stands: tells which versions may be the base; by default those that counted when the version was written.
         """
         with self._backend.reading() as db:
-            return read_version(db, resource, number, vouched_trees(self._backend.trusted_folders()), stands)
+            return read_version(db, resource, number, vouched_tree_reader(self._backend.trusted_folders()), stands)
 
     def list_authors(self, resources: Iterable[int]) -> dict[int, list[VersionAuthor]]:
         """Return by resource who made its newest version, newest first, with all who made the same content before."""

@@ -110,10 +110,10 @@ class PendingCheckout:
         match = _PENDING.fullmatch(text)
         if match is None:
             return None
-        boot, *said, stem, sha256, path = match.groups()
-        old, new = (DirectoryMark(said[at], said[at + 1], int(said[at + 2])) for at in (1, 5))
+        boot, *fields, stem, sha256, path = match.groups()
+        old, new = (DirectoryMark(fields[at], fields[at + 1], int(fields[at + 2])) for at in (1, 5))
         part = PendingPart(stem, sha256, path) if stem else None
-        return cls(boot, int(said[0]), old, int(said[4]), new, part)
+        return cls(boot, int(fields[0]), old, int(fields[4]), new, part)
 
     def __str__(self) -> str:
         text = f"pending {self.boot} {self.old_version} {self.old} {self.version} {self.new}"
@@ -137,9 +137,9 @@ class WaitingPlaces:
         return any(self.rows.values())
 
     def __str__(self) -> str:
-        named = [str(folder.path) for folder in self.folders] + [row[0] for row in self.listings]
-        rest = f" and {len(named) - 3} more" if len(named) > 3 else ""
-        return f"{ascii(', '.join(named[:3]))[1:-1]}{rest}" if named else f"{sum(map(len, self.rows.values()))} rows"
+        paths = [str(folder.path) for folder in self.folders] + [row[0] for row in self.listings]
+        rest = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+        return f"{ascii(', '.join(paths[:3]))[1:-1]}{rest}" if paths else f"{sum(map(len, self.rows.values()))} rows"
 
 
 Place = tuple[WatchedFolder, Binding, bool]
@@ -167,14 +167,14 @@ class Bindings(SqliteRepository):
         if path == Path(path.anchor):
             raise InvalidArgument(f"{path} is no folder of resources.", "Name the folder that holds the skill folders.")
         # A read first: nearly always the folder is there, and no write lock is needed.
-        there = _same_folder(self.folders(), path, scope, kind)
-        if there is None:
+        existing = _same_folder(self.folders(), path, scope, kind)
+        if existing is None:
             with self._lender.writing() as db:
                 # Another process may have added it, or one around it, since.
-                there = _same_folder(starmap(_as_folder, db.execute(_FOLDERS).fetchall()), path, scope, kind)
-                if there is None:
+                existing = _same_folder(starmap(_as_folder, db.execute(_FOLDERS).fetchall()), path, scope, kind)
+                if existing is None:
                     db.execute(_ADD_FOLDER, (None, scope, kind, str(path)))
-        return there or self.folder(path)
+        return existing or self.folder(path)
 
     def move_folder(self, folder: WatchedFolder, path: Path) -> WatchedFolder:
         """Watch another place instead of this folder's; return it with the same bindings.
@@ -182,11 +182,11 @@ class Bindings(SqliteRepository):
         Raise AlreadyExists for one inside or around another.
         """
         path = path.resolve()
-        others = [one for one in self.folders() if one.id != folder.id]
-        there = _same_folder(others, path, folder.scope, folder.kind)
-        if there is None:
+        others = [other for other in self.folders() if other.id != folder.id]
+        existing = _same_folder(others, path, folder.scope, folder.kind)
+        if existing is None:
             self._do("UPDATE folder SET path = ? WHERE id = ?", str(path), folder.id)
-        return there or self.folder(path)
+        return existing or self.folder(path)
 
     def take(self, folder: WatchedFolder, bindings: Iterable[Binding]) -> None:
         """Watch a folder that another database held, with its bindings and if it can be its number.
@@ -195,14 +195,14 @@ class Bindings(SqliteRepository):
         """
         with self._lender.writing() as db:
             others = list(starmap(_as_folder, db.execute(_FOLDERS).fetchall()))
-            there = _same_folder(others, folder.path, folder.scope, folder.kind)
-            number = there.id if there else folder.id
-            if there is None:
+            existing = _same_folder(others, folder.path, folder.scope, folder.kind)
+            number = existing.id if existing else folder.id
+            if existing is None:
                 # The number is kept where it can be, because rows of held directories name it.
-                taken = not 0 < folder.id <= MAX_TAKEN or any(one.id == folder.id for one in others)
-                row = (None if taken else folder.id, folder.scope, folder.kind, str(folder.path))
+                is_taken = not 0 < folder.id <= MAX_TAKEN or any(other.id == folder.id for other in others)
+                row = (None if is_taken else folder.id, folder.scope, folder.kind, str(folder.path))
                 number = int(db.execute(f"{_ADD_FOLDER} RETURNING id", row).fetchall()[0][0])
-            rows = [(number, *astuple(one)[1:]) for one in bindings]
+            rows = [(number, *astuple(binding)[1:]) for binding in bindings]
             # A binding that is here already is newer than the one that is taken over.
             db.executemany(BIND.replace("REPLACE", "IGNORE", 1), rows)
 
@@ -219,11 +219,13 @@ class Bindings(SqliteRepository):
 
     def move_folders(self, old: Path, new: Path) -> list[WatchedFolder]:
         """Note that a directory lies elsewhere now, with the folders in it; return these. Raises AlreadyExists."""
-        moving = [one for one in self.folders() if one.path.is_relative_to(old)]
+        moving = [watched for watched in self.folders() if watched.path.is_relative_to(old)]
         for folder in moving:
             path = new / folder.path.relative_to(old)
             with self._lender.writing() as db:
-                rest = [one for one in starmap(_as_folder, db.execute(_FOLDERS).fetchall()) if one.id != folder.id]
+                rest = [
+                    other for other in starmap(_as_folder, db.execute(_FOLDERS).fetchall()) if other.id != folder.id
+                ]
                 _same_folder(rest, path, folder.scope, folder.kind)
                 db.execute(
                     # With the old path, so that a folder which another process moved meanwhile stays there.
@@ -243,13 +245,15 @@ class Bindings(SqliteRepository):
 
     def of_folder(self, folder: WatchedFolder) -> dict[str, Binding]:
         """Return the bindings of a folder by directory."""
-        return {one.directory: one for one in self._all(_as_binding, f"{_BINDING} WHERE folder = ?", folder.id)}
+        return {
+            binding.directory: binding for binding in self._all(_as_binding, f"{_BINDING} WHERE folder = ?", folder.id)
+        }
 
     def of_directories(self, folder: WatchedFolder, directories: Iterable[str]) -> dict[str, Binding]:
         """Return the bindings of some directories of a folder, by directory."""
         query = f"{_BINDING} WHERE folder = ? AND directory IN (SELECT value FROM json_each(?))"
         found = self._all(_as_binding, query, folder.id, json.dumps(list(directories)))
-        return {one.directory: one for one in found}
+        return {binding.directory: binding for binding in found}
 
     def of_resources(self, resources: Iterable[int]) -> list[Binding]:
         """Return every binding of these resources."""
@@ -271,10 +275,10 @@ class Bindings(SqliteRepository):
             return folder, _as_binding(*row[4:])
 
         found = self._all(place, _PLACES, json.dumps(list(resources)))
-        held = self._held(folders) if found else frozenset()
-        return [(folder, binding, (folder.id, binding.directory) in held) for folder, binding in found]
+        held_directories = self._held_directories(folders) if found else frozenset()
+        return [(folder, binding, (folder.id, binding.directory) in held_directories) for folder, binding in found]
 
-    def _held(self, folders: Iterable[int]) -> frozenset[tuple[int, str]]:
+    def _held_directories(self, folders: Iterable[int]) -> frozenset[tuple[int, str]]:
         query = "SELECT folder, directory FROM held WHERE folder IN (SELECT CAST(value AS INTEGER) FROM json_each(?))"
         with self._backend.reading() as db:
             return frozenset((int(row[0]), str(row[1])) for row in db.execute(query, (json.dumps(list(folders)),)))
@@ -357,8 +361,8 @@ def _as_binding(
 
 def _as_folder(identity: int, scope: object, kind: object, path: object) -> WatchedFolder:
     # Damage can put any value into a row, and files would be written there.
-    named = isinstance(scope, str) and isinstance(path, str) and "\0" not in path and Path(path).is_absolute()
-    if not named or kind not in {*Kind}:
+    is_valid = isinstance(scope, str) and isinstance(path, str) and "\0" not in path and Path(path).is_absolute()
+    if not is_valid or kind not in {*Kind}:
         raise LibraryCorrupt(
             f"The library's entry of the watched folder {ascii(path)[:80]} (number {identity}) is damaged.",
             "`evolvable care fsck` examines the library; `evolvable backup create` keeps what it holds.",
@@ -381,7 +385,7 @@ class HeldDirectory:
     resource: str = ""
 
     @property
-    def approved(self) -> bool:
+    def is_approved(self) -> bool:
         """Whether a person approved it since."""
         return self.state == APPROVED
 
@@ -391,7 +395,7 @@ class HeldDirectories(SqliteRepository):
 
     def of_folder(self, folder: WatchedFolder) -> dict[str, HeldDirectory]:
         """Return the held directories of a folder, by path."""
-        return {held.directory: held for held in self.all() if held.folder == folder.id}
+        return {entry.directory: entry for entry in self.all() if entry.folder == folder.id}
 
     def all(self) -> list[HeldDirectory]:
         """Return everything that is held."""
@@ -405,8 +409,8 @@ class HeldDirectories(SqliteRepository):
             # The older proposal is about files that are no longer there.
             db.execute(_CLOSE_HELD, (EXPIRED, "the files on disk changed", folder.id, directory, OPEN))
             (proposal,) = adding.into(db)
-            who = (identity.principal, identity.via, proposal)
-            db.execute("UPDATE proposal SET principal = ?, via = ? WHERE id = ?", who)
+            identity_fields = (identity.principal, identity.via, proposal)
+            db.execute("UPDATE proposal SET principal = ?, via = ? WHERE id = ?", identity_fields)
             db.execute(
                 "INSERT OR REPLACE INTO held (folder, directory, tree, proposal, at) VALUES (?, ?, ?, ?, ?)",
                 (folder.id, directory, tree, proposal, at),

@@ -24,13 +24,13 @@ _MAX_BYTES = 2**26
 def carry_places(bindings: "Bindings", target: Path) -> None:
     """Write the watched folders of a library into a home that has none, or into a backup. Raise OSError."""
     folders = bindings.folders()
-    kept = {
-        "folders": [(one.id, one.scope, str(one.kind), str(one.path)) for one in folders],
-        "bindings": [astuple(one)[:4] for folder in folders for one in bindings.of_folder(folder).values()],
+    data = {
+        "folders": [(folder.id, folder.scope, str(folder.kind), str(folder.path)) for folder in folders],
+        "bindings": [astuple(binding)[:4] for folder in folders for binding in bindings.of_folder(folder).values()],
     }
     if folders:
         with open(target / CARRIED_PLACES, "w", encoding="utf-8", opener=private_file) as file:
-            json.dump(kept, file)
+            json.dump(data, file)
             file.flush()
             # A backup is on the disk when the command returns.
             os.fsync(file.fileno())
@@ -41,8 +41,8 @@ def carried_places(home: Path) -> WaitingPlaces:
     found = WaitingPlaces()
     try:
         with open(home / CARRIED_PLACES, "rb") as file:
-            kept = json.loads(file.read(_MAX_BYTES))
-        _fill(found, kept["folders"], kept["bindings"])
+            data = json.loads(file.read(_MAX_BYTES))
+        _fill(found, data["folders"], data["bindings"])
     except (OSError, ValueError, KeyError, TypeError):
         return WaitingPlaces()
     return found
@@ -53,9 +53,9 @@ def _fill(found: WaitingPlaces, folders: Any, bindings: Any) -> None:
         if is_folder(kind, path):
             found.folders.append(WatchedFolder(int(number), str(scope), Kind(kind), Path(path)))
     # Bindings of a folder that was refused are dropped with it.
-    known = {folder.id for folder in found.folders}
+    folder_ids = {folder.id for folder in found.folders}
     for folder, directory, resource, version in bindings:
-        if folder in known and is_below(directory):
+        if folder in folder_ids and is_below(directory):
             found.bindings.append(Binding(int(folder), directory, int(resource), version, ""))
     found.rows["carried"] = found.folders
 

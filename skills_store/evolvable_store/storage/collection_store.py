@@ -21,7 +21,7 @@ class ListingChoice:
     written: Mapping[str, Sequence[str]]
     at: str
 
-    def added(self, skill: str, value: object) -> bool:
+    def is_added(self, skill: str, value: object) -> bool:
         """Return whether a skill's setting in the client's file is one that we added."""
         return value in self.written.get(skill, ())
 

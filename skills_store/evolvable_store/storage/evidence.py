@@ -217,11 +217,11 @@ def one_of_each_connection(attempts: Iterable[Attempt]) -> list[Attempt]:
     return list(last.values())
 
 
-def _outcome(least: str | None, known: str | None, anything: str | None) -> Outcome | None:
+def _outcome(least: str | None, most: str | None, anything: str | None) -> Outcome | None:
     # The smallest and the greatest word that counts differ: the session contradicts itself.
-    if least != known:
+    if least != most:
         return Outcome.UNKNOWN
-    return _OUTCOMES[known or anything]
+    return _OUTCOMES[most or anything]
 
 
 # Outcomes have no key of their own, so all that tells one apart is compared; IS also equals NULL.
@@ -249,7 +249,9 @@ class EvidenceLog(SqliteRepository):
             add_client_session(db, use.session, use.connection, use.at)
             return bool(added.rowcount)
 
-    def served(self, resource: int, version: int, principal: str, session: str | None, connection: str | None) -> bool:
+    def was_served(
+        self, resource: int, version: int, principal: str, session: str | None, connection: str | None
+    ) -> bool:
         """Return whether this principal was served the version in this session, or over this connection."""
         # A use of before principals were stored has none, and counts for anybody.
         query = """SELECT 1 FROM use WHERE resource = ? AND version = ? AND origin IS NULL
@@ -276,15 +278,17 @@ class EvidenceLog(SqliteRepository):
             )
         return Use(*row)
 
-    def add_outcome(self, told: ReportedOutcome) -> None:
+    def add_outcome(self, outcome: ReportedOutcome) -> None:
         """Store an outcome."""
-        fields = ", ".join(field.name for field in dataclass_fields(told))
+        fields = ", ".join(field.name for field in dataclass_fields(outcome))
         with self._backend.writing() as db:
-            db.execute(f"INSERT INTO outcome ({fields}) VALUES ({', '.join('?' * len(astuple(told)))})", astuple(told))
+            db.execute(
+                f"INSERT INTO outcome ({fields}) VALUES ({', '.join('?' * len(astuple(outcome)))})", astuple(outcome)
+            )
             # In the same transaction: no reader sees two votes of one voter.
-            recount_votes(db, told.voter, told.resource)
+            recount_votes(db, outcome.voter, outcome.resource)
 
-    def regraded(self, *, unsaid: bool = False) -> list[UngradedEvidence]:
+    def list_regraded(self, *, unsaid: bool = False) -> list[UngradedEvidence]:
         """Return the counts of evidence before it was graded. unsaid: only those that no person was shown yet."""
         where = "WHERE said = 0" if unsaid else ""
         return self._all(UngradedEvidence, f"SELECT resource, version, ends, successes FROM regraded {where}")
@@ -302,11 +306,11 @@ class EvidenceLog(SqliteRepository):
         ids = json.dumps(list(resources))
         with self._backend.reading() as db:
             loaded: Sequence[tuple[int, int]] = db.execute(QUERIES["loaded"], (ids,)).fetchall()
-            told: Sequence[tuple[int, str, int]] = db.execute(QUERIES["reported"], (ids,)).fetchall()
+            outcome_counts: Sequence[tuple[int, str, int]] = db.execute(QUERIES["reported"], (ids,)).fetchall()
         counts: dict[int, Counter[str]] = {}
         for resource, number in loaded:
             counts.setdefault(resource, Counter())["loaded"] = number
-        for resource, outcome, number in told:
+        for resource, outcome, number in outcome_counts:
             counts.setdefault(resource, Counter())[outcome] = number
         return {resource: Tally(**count) for resource, count in counts.items()}
 
@@ -321,25 +325,25 @@ class EvidenceLog(SqliteRepository):
         # The facts are built once and used by attempts and successes alike, so both count the same.
         facts = QUERIES["attempt_facts"].format(among=among, more=QUERIES["attempt_loads"].format(among=among))
         query = facts + QUERIES["attempts"].format(ends=QUERIES["ends"], **chosen)
-        asked = None if resources is None else json.dumps(list(resources))
+        resource_ids = None if resources is None else json.dumps(list(resources))
         models = dict(self._rows("SELECT session, model FROM taken WHERE model IS NOT NULL"))
         types = dict(self._rows("SELECT session, task_type FROM taken WHERE task_type IS NOT NULL"))
-        rows = self._rows(query, asked)
+        rows = self._rows(query, resource_ids)
         return [
             Attempt(
                 version=version,
                 at=at,
                 model=model or models.get(key),
-                outcome=_outcome(least, known, anything),
+                outcome=_outcome(least, most, anything),
                 resource=resource,
                 key=key,
                 task_type=task_type or types.get(key),
                 loaded=loaded == 1,
                 used=used == 1,
-                grade=_GRADES[grade] if least == known else Grade.HISTORY,
+                grade=_GRADES[grade] if least == most else Grade.HISTORY,
                 link=link,
             )
-            for resource, version, key, at, loaded, used, task_type, least, known, grade, anything, model, link in rows
+            for resource, version, key, at, loaded, used, task_type, least, most, grade, anything, model, link in rows
         ]
 
     def count_successes(self, resources: Iterable[int]) -> dict[int, SuccessCounts]:
@@ -385,12 +389,12 @@ class EvidenceLog(SqliteRepository):
         The ref is None in the table of sessions, whose rows are about no resource.
         """
         # Columns are names of SHAPES, never text of a caller.
-        listed = ", ".join(f"e.{column}" for column in columns)
+        column_list = ", ".join(f"e.{column}" for column in columns)
         about, joined = "r.kind, r.scope, r.name", "JOIN resource r ON r.id = e.resource"
         if table == "taken":
             about, joined = "NULL, NULL, NULL", ""
         order = "e.id" if table in ("use", "outcome") else "e.session, e.at" if table == "taken" else "e.at, e.resource"
-        rows = self._rows(f"SELECT {about}, {listed} FROM {table} e {joined} ORDER BY {order}")
+        rows = self._rows(f"SELECT {about}, {column_list} FROM {table} e {joined} ORDER BY {order}")
         return [(Ref(Kind(kind), name, scope) if kind else None, tuple(values)) for kind, scope, name, *values in rows]
 
     def import_rows(self, rows: Iterable[tuple[str, Mapping[str, Any]]]) -> None:

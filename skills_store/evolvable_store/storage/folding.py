@@ -31,11 +31,11 @@ class Folding(SqliteRepository):
     def count(self, before: str) -> FoldedRows:
         """Return the counts of rows older than this moment (ISO 8601 in UTC) that `fold` would fold."""
         row = self._one(f"SELECT count(*) FROM shown WHERE {_OLD}", before)
-        return FoldedRows(int(row[0]), len(self._refused(before)))
+        return FoldedRows(int(row[0]), len(self._refused_proposals(before)))
 
     def fold(self, before: str, now: str) -> FoldedRows:
         """Fold rows older than this moment, in batches; return their counts. Raises as every write."""
-        proposals = self._refused(before)
+        proposals = self._refused_proposals(before)
         folded = sum(self._fold_impressions(resource, before) for resource in self._resources(before))
         removed = 0
         query = """UPDATE proposal SET files_removed_at = ? WHERE files_removed_at IS NULL AND state IN (?, ?)
@@ -76,7 +76,7 @@ class Folding(SqliteRepository):
             db.execute(delete, (resource, gone))
         return len(rows)
 
-    def _refused(self, before: str) -> list[int]:
+    def _refused_proposals(self, before: str) -> list[int]:
         """Return the proposals with files that were turned down before this moment, as far as that is known."""
         query = """SELECT id, kind, scope, name FROM proposal WHERE state IN (?, ?) AND files_removed_at IS NULL
             AND at < ? AND coalesce(expires, '') < ? AND manifest <> '{}' ORDER BY id"""

@@ -70,12 +70,12 @@ def foreign_database(path: Path, limits: ReadLimits) -> Iterator[ForeignDatabase
     with ExitStack() as stack:
         try:
             try:
-                connection = _opened(path, limits, stack)
+                connection = _open_connection(path, limits, stack)
             except sqlite3.OperationalError as error:
                 # Reading a log needs shared memory beside the file, so the folder must be writable.
                 if not _code(error).startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
                     raise
-                connection = _opened(_copy(path, limits, stack), limits, stack)
+                connection = _open_connection(_copy(path, limits, stack), limits, stack)
             yield ForeignDatabase(connection, name, limits)
         except sqlite3.DatabaseError as error:
             why = ascii(str(error)).strip("'\"")[:_MAX_REASON]  # it can quote names and values of the file
@@ -92,7 +92,7 @@ def _code(error: sqlite3.Error) -> str:
     return getattr(error, "sqlite_errorname", "")
 
 
-def _opened(path: Path, limits: ReadLimits, stack: ExitStack) -> sqlite3.Connection:
+def _open_connection(path: Path, limits: ReadLimits, stack: ExitStack) -> sqlite3.Connection:
     """Return a connection that has begun to read. Its file, which is hostile, runs nothing of its own."""
     end = time.monotonic() + limits.seconds
     address = f"{path.absolute().as_uri()}?mode=ro"
@@ -112,14 +112,14 @@ def _opened(path: Path, limits: ReadLimits, stack: ExitStack) -> sqlite3.Connect
 def _copy(path: Path, limits: ReadLimits, stack: ExitStack) -> Path:
     """Return a copy of a database with its log. Raises ForeignDatabaseBusy, OSError."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="evolvable-")))
-    parts = [one for one in (path, path.with_name(path.name + _WAL)) if one.is_file()]
+    parts = [part for part in (path, path.with_name(path.name + _WAL)) if part.is_file()]
     # Compared afterwards: a copy of a file and a log of different moments is no database.
-    before = [(one.stat().st_size, one.stat().st_mtime_ns) for one in parts]
+    before = [(part.stat().st_size, part.stat().st_mtime_ns) for part in parts]
     if sum(size for size, _ in before) > limits.copied:
         raise ForeignDatabaseInvalid(f"{ascii(path.name)} is too large for a copy.", "Make its folder writable.")
-    for one in parts:
-        shutil.copyfile(one, folder / one.name)
-        os.chmod(folder / one.name, 0o600)
-    if before != [(one.stat().st_size, one.stat().st_mtime_ns) for one in parts]:
+    for part in parts:
+        shutil.copyfile(part, folder / part.name)
+        os.chmod(folder / part.name, 0o600)
+    if before != [(part.stat().st_size, part.stat().st_mtime_ns) for part in parts]:
         raise ForeignDatabaseBusy(f"{ascii(path.name)} was written while it was copied.", "Try again.")
     return folder / path.name

@@ -118,8 +118,8 @@ class ImportStaging:
             return None
         at, actor, reason, session, evidence, undoes, principal, via = json.loads(row[0])
         # None in archives of versions before 0.2.
-        known = Principal(principal) if principal is not None else None
-        return Intent(at, Actor(actor), reason, session, tuple(evidence), tuple(undoes), known, via)
+        intent_principal = Principal(principal) if principal is not None else None
+        return Intent(at, Actor(actor), reason, session, tuple(evidence), tuple(undoes), intent_principal, via)
 
     def size(self, sha256: str) -> int | None:
         """Return how many bytes a blob has, None when it is missing."""
@@ -130,7 +130,7 @@ class ImportStaging:
         """Return the bytes of a blob that is there."""
         return unpack(*self._db.execute("SELECT data, codec FROM blob WHERE sha256 = ?", (sha256,)).fetchone())
 
-    def packed(self, sha256: str) -> Packed:
+    def packed_blob(self, sha256: str) -> Packed:
         """Return a blob that is there as the library keeps it."""
         query = "SELECT sha256, size, data, codec FROM blob WHERE sha256 = ?"
         sha256, size, data, codec = self._db.execute(query, (sha256,)).fetchone()
@@ -152,26 +152,26 @@ class ImportStaging:
         query = "SELECT operation, after, hash, position FROM change WHERE ref = ? AND latest = ? ORDER BY position"
         return self._db.execute(query, (str(ref), latest)).fetchall()
 
-    def clear_wanted(self) -> None:
+    def clear_missing(self) -> None:
         """Clear the marks of missing changes."""
         self._db.execute("UPDATE change SET missing = 0 WHERE missing")
 
-    def want(self, ref: Ref, behind: int) -> None:
+    def mark_missing(self, ref: Ref, behind: int) -> None:
         """Mark the changes of a resource behind this position as missing in the library."""
         self._db.execute("UPDATE change SET missing = 1 WHERE ref = ? AND position > ?", (str(ref), behind))
 
-    def wanted_blobs(self) -> Iterator[tuple[str, int]]:
+    def missing_blobs(self) -> Iterator[tuple[str, int]]:
         """Yield the blobs that missing changes bring, each once, with its size as packed."""
         query = """SELECT sha256, length(data) FROM blob
             WHERE sha256 IN (SELECT value FROM change, json_each(change.blobs) WHERE missing)"""
         yield from self._db.execute(query)
 
-    def wanted(self) -> Iterator[tuple[int, ReplayStep]]:
+    def missing_steps(self) -> Iterator[tuple[int, ReplayStep]]:
         """Yield the missing changes in the order of the log, each with its operation."""
         query = """SELECT operation, ref, after, latest, hash, frozen, files, blobs FROM change
             WHERE missing ORDER BY position"""
         for operation, ref, after, latest, chained, frozen, files, blobs in self._db.execute(query):
-            packed = tuple(map(self.packed, json.loads(blobs)))
+            packed = tuple(map(self.packed_blob, json.loads(blobs)))
             yield operation, ReplayStep(_ref(ref), after, latest, chained, frozen == 1, _manifest(files), packed)
 
 

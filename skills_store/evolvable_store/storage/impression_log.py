@@ -38,23 +38,23 @@ _log = logging.getLogger(__name__)
 class _Rows:
     """Impressions and sessions that wait to be written."""
 
-    shown: list[Impression]
+    impressions: list[Impression]
     sessions: list[ClientSession]
 
     def __bool__(self) -> bool:
-        return bool(self.shown or self.sessions)
+        return bool(self.impressions or self.sessions)
 
     def copy(self) -> "_Rows":
-        return _Rows(list(self.shown), list(self.sessions))
+        return _Rows(list(self.impressions), list(self.sessions))
 
     def add(self, other: "_Rows") -> None:
-        self.shown += other.shown
+        self.impressions += other.impressions
         self.sessions += other.sessions
-        del self.shown[:-MAX_KNOWN], self.sessions[:-MAX_KNOWN]
+        del self.impressions[:-MAX_KNOWN], self.sessions[:-MAX_KNOWN]
 
     def remove(self, other: "_Rows") -> None:
-        shown, sessions = set(other.shown), set(other.sessions)
-        self.shown = [row for row in self.shown if row not in shown]
+        impressions, sessions = set(other.impressions), set(other.sessions)
+        self.impressions = [row for row in self.impressions if row not in impressions]
         self.sessions = [row for row in self.sessions if row not in sessions]
 
 
@@ -69,8 +69,8 @@ class ImpressionLog:
         """place: the folder of the files; without one, what is not written at the end is lost."""
         self._backend, self._place = backend, place
         self._waiting = _Rows([], [])
-        self._kept: list[Path] = []
-        self._known: set[tuple[str, str]] = set()
+        self._kept_files: list[Path] = []
+        self._noted_sessions: set[tuple[str, str]] = set()
         # Guards `_waiting` and `_writer`; held for moments, never during a write.
         self._lock = threading.Lock()
         self._writer: threading.Thread | None = None
@@ -86,11 +86,11 @@ class ImpressionLog:
 
     def note_session(self, session: str, connection: str, at: str) -> None:
         """Queue a note that the server saw a session over this connection; each pair is written once."""
-        if self._backend.read_only or (session, connection) in self._known:
+        if self._backend.read_only or (session, connection) in self._noted_sessions:
             return
-        if len(self._known) >= MAX_KNOWN:
-            self._known.clear()
-        self._known.add((session, connection))
+        if len(self._noted_sessions) >= MAX_KNOWN:
+            self._noted_sessions.clear()
+        self._noted_sessions.add((session, connection))
         self._add(_Rows([], [ClientSession(session, connection, at)]))
 
     def flush(self) -> None:
@@ -106,7 +106,7 @@ class ImpressionLog:
                 # A hook is a new process each time: most of its sessions are stored, and that needs no write lock.
                 every.sessions = self._backend.observations.unknown_sessions(every.sessions)
             if every:
-                self._backend.observations.add_impressions(every.shown, every.sessions)
+                self._backend.observations.add_impressions(every.impressions, every.sessions)
             with self._lock:
                 self._waiting.remove(mine)
             # After the commit: a crash before it leaves the files, and writing rows twice counts once.
@@ -131,13 +131,13 @@ class ImpressionLog:
             rows = self._waiting.copy()
         if self._place is None or not rows:
             return
-        text = json.dumps([[astuple(row) for row in rows.shown], [astuple(row) for row in rows.sessions]])
+        text = json.dumps([[astuple(row) for row in rows.impressions], [astuple(row) for row in rows.sessions]])
         try:
             self._place.mkdir(mode=0o700, exist_ok=True)
             file = self._place / f"{secrets.token_hex(8)}.json"
             # A flush to the disk could take longer than the client waits.
             write_private(file, text, durable=False)
-            self._kept.append(file)
+            self._kept_files.append(file)
         except OSError as error:
             _log.warning("The last impressions of searches are lost: %s", error)
 
@@ -156,7 +156,7 @@ class ImpressionLog:
         if writer is not None:
             writer.join(_END_SECONDS)
         if not self._waiting:
-            _remove(self._kept)
+            _remove(self._kept_files)
 
     def _write_on(self) -> None:
         """Write new rows until none are left; `note` starts another thread for later ones."""
@@ -183,9 +183,9 @@ def _read_rows(file: Path) -> _Rows:
     with open(file, "rb", opener=regular_file) as stream:
         data = stream.read(_MAX_BYTES)
     try:
-        shown, sessions = json.loads(data)
-        rows = _Rows([Impression(*row) for row in shown], [ClientSession(*row) for row in sessions])
-        return _Rows(list(filter(_fits, rows.shown)), list(filter(_fits, rows.sessions)))
+        impressions, sessions = json.loads(data)
+        rows = _Rows([Impression(*row) for row in impressions], [ClientSession(*row) for row in sessions])
+        return _Rows(list(filter(_fits, rows.impressions)), list(filter(_fits, rows.sessions)))
     except (ValueError, TypeError, RecursionError) as error:
         _log.debug("%s was not read: %s", file, error)
         return _Rows([], [])

@@ -61,8 +61,10 @@ _COLUMNS = "resource, task, at, against, source, session, link, held_out"
 
 def _as_task(resource: int, task: str, at: str, against: int, source: str, *rest: object) -> LearnedTask:
     session, link, held_out, identity = rest
-    known = None if session is None else str(session), None if link is None else str(link)
-    return LearnedTask(resource, task, at, against == 1, TaskSource(source), *known, int(str(identity)), held_out == 1)
+    origin_fields = None if session is None else str(session), None if link is None else str(link)
+    return LearnedTask(
+        resource, task, at, against == 1, TaskSource(source), *origin_fields, int(str(identity)), held_out == 1
+    )
 
 
 class LearnedTasks(SqliteRepository):
@@ -73,7 +75,7 @@ class LearnedTasks(SqliteRepository):
         row = self._one("SELECT max(sequence) FROM learned_change")
         return int(row[0] or 0) if row else 0
 
-    def changed(self, after: int) -> dict[int, int]:
+    def changed_resources(self, after: int) -> dict[int, int]:
         """Return the resources whose tasks changed after this number, each with the number of its last change."""
         query = "SELECT resource, sequence FROM learned_change WHERE sequence > ? ORDER BY sequence"
         return dict(self._rows(query, after))
@@ -83,8 +85,8 @@ class LearnedTasks(SqliteRepository):
         query = f"""SELECT {_COLUMNS}, id FROM learned
             WHERE resource IN ({_NUMBERS}) ORDER BY resource, at, id"""
         found: dict[int, list[LearnedTask]] = {}
-        for one in self._all(_as_task, query, json.dumps(list(resources))):
-            found.setdefault(one.resource, []).append(one)
+        for task in self._all(_as_task, query, json.dumps(list(resources))):
+            found.setdefault(task.resource, []).append(task)
         return found
 
     def held_out(self) -> list[LearnedTask]:
@@ -98,9 +100,9 @@ class LearnedTasks(SqliteRepository):
     def add(self, tasks: Sequence[LearnedTask]) -> None:
         """Store tasks that a person named. The limits of a resource hold."""
         with self._backend.writing() as db:
-            for one in tasks:
-                _insert(db, one)
-            _note_changes(db, {one.resource for one in tasks})
+            for task in tasks:
+                _insert(db, task)
+            _note_changes(db, {task.resource for task in tasks})
 
     def task(self, identity: int) -> LearnedTask:
         """Return one task. Raises NoSuchUse."""
@@ -138,12 +140,13 @@ class LearnedTasks(SqliteRepository):
 
     def refuse_texts(self, texts: Iterable[str]) -> None:
         """Let the sessions of the tasks that hold one of these texts teach their resources nothing more."""
-        wanted = list(texts)
+        search_texts = list(texts)
         with self._backend.writing() as db:
             query = "SELECT session, resource, task FROM learned WHERE source <> ?"
             rows = db.execute(query, (TaskSource.PERSON,)).fetchall()
             _refuse(
-                db, [(session, resource) for session, resource, task in rows if any(text in task for text in wanted)]
+                db,
+                [(session, resource) for session, resource, task in rows if any(text in task for text in search_texts)],
             )
 
     # Transcripts that a person let this library read
@@ -187,8 +190,8 @@ def _no_such_task(identity: int) -> NoSuchUse:
 
 
 def _refuse(db: Connection, rows: Iterable[tuple[str | None, int]]) -> None:
-    known = [(session, resource) for session, resource in rows if session is not None]
-    db.executemany("INSERT OR IGNORE INTO learned_refusal (session, resource) VALUES (?, ?)", known)
+    refusals = [(session, resource) for session, resource in rows if session is not None]
+    db.executemany("INSERT OR IGNORE INTO learned_refusal (session, resource) VALUES (?, ?)", refusals)
 
 
 def replace_tasks(
@@ -203,28 +206,28 @@ def replace_tasks(
     refused = {int(row[0]) for row in db.execute(_REFUSED, (session,)).fetchall()}
     if source is TaskSource.TRANSCRIPT:
         refused |= {resource for resource, _, against in _of_session(db, session, TaskSource.SESSION) if not against}
-    tasks = [one for one in tasks if one.resource not in refused]
-    before = {one for one in _of_session(db, session, source) if one[0] not in refused}
+    tasks = [task for task in tasks if task.resource not in refused]
+    before = {row for row in _of_session(db, session, source) if row[0] not in refused}
     # Reading a session again changes nothing, and no index has to be made again.
-    if before == {(one.resource, one.task, one.against) for one in tasks}:
+    if before == {(task.resource, task.task, task.against) for task in tasks}:
         return 0
     db.execute("PRAGMA secure_delete=ON")
     gone = (
         f"""DELETE FROM learned WHERE session = ? AND source = ? AND resource NOT IN ({_NUMBERS}) RETURNING resource"""
     )
     touched = {int(row[0]) for row in db.execute(gone, (session, source, json.dumps(sorted(refused)))).fetchall()}
-    for one in tasks:
+    for task in tasks:
         db.execute(
             "DELETE FROM learned WHERE session = ? AND resource = ? AND source = ?",
-            (session, one.resource, TaskSource.TRANSCRIPT),
+            (session, task.resource, TaskSource.TRANSCRIPT),
         )
         db.execute(
             "DELETE FROM learned WHERE resource = ? AND against = ? AND source = ? AND link = ?",
-            (one.resource, int(one.against), source, one.link),
+            (task.resource, int(task.against), source, task.link),
         )
-        _insert(db, one)
-    _note_changes(db, touched | {one.resource for one in tasks})
-    return sum((one.resource, one.task, one.against) not in before for one in tasks)
+        _insert(db, task)
+    _note_changes(db, touched | {task.resource for task in tasks})
+    return sum((task.resource, task.task, task.against) not in before for task in tasks)
 
 
 def _of_session(db: Connection, session: str, source: TaskSource) -> set[tuple[int, str, bool]]:
@@ -233,11 +236,20 @@ def _of_session(db: Connection, session: str, source: TaskSource) -> set[tuple[i
     return {(int(resource), str(task), against == 1) for resource, task, against in rows}
 
 
-def _insert(db: Connection, one: LearnedTask) -> None:
-    row = (one.resource, one.task, one.at, int(one.against), one.source, one.session, one.link, int(one.held_out))
+def _insert(db: Connection, task: LearnedTask) -> None:
+    row = (
+        task.resource,
+        task.task,
+        task.at,
+        int(task.against),
+        task.source,
+        task.session,
+        task.link,
+        int(task.held_out),
+    )
     db.execute(f"INSERT INTO learned ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
     # Held-out labels have a limit of their own, for the library.
-    if one.held_out:
+    if task.held_out:
         db.execute(
             """DELETE FROM learned WHERE held_out = 1 AND id NOT IN (
                 SELECT id FROM learned WHERE held_out = 1 ORDER BY at DESC, id DESC LIMIT ?)""",
@@ -248,7 +260,7 @@ def _insert(db: Connection, one: LearnedTask) -> None:
         """DELETE FROM learned WHERE resource = ?1 AND against = ?2 AND held_out = 0 AND id NOT IN (
             SELECT id FROM learned WHERE resource = ?1 AND against = ?2 AND held_out = 0
             ORDER BY source = 'person' DESC, source = 'session' DESC, at DESC, id DESC LIMIT ?3)""",
-        (one.resource, int(one.against), MAX_AGAINST if one.against else MAX_TASKS),
+        (task.resource, int(task.against), MAX_AGAINST if task.against else MAX_TASKS),
     )
 
 
@@ -260,4 +272,4 @@ def _note_changes(db: Connection, resources: Iterable[int]) -> None:
 
 def by_sign(tasks: Mapping[int, Sequence[LearnedTask]], resource: int, *, against: bool) -> list[LearnedTask]:
     """Return the tasks of one resource that count for it, or against it; none that are held out."""
-    return [one for one in tasks.get(resource, ()) if one.against is against and not one.held_out]
+    return [task for task in tasks.get(resource, ()) if task.against is against and not task.held_out]

@@ -412,7 +412,7 @@ BlobLocation = tuple[Ref, int, str, str, bool]
 class Secrets(SqliteRepository):
     """Detected secrets, by the hash of the content."""
 
-    def unscanned(self, rules: int) -> list[str]:
+    def list_unscanned(self, rules: int) -> list[str]:
         """Return the hashes of the blobs that these rules have not scanned."""
         query = """SELECT b.sha256 FROM blob b LEFT JOIN looked l ON l.sha256 = b.sha256 AND l.rules = ?
             WHERE l.sha256 IS NULL AND b.codec NOT IN ('purged', 'absent') ORDER BY b.id"""
@@ -423,13 +423,13 @@ class Secrets(SqliteRepository):
         with self._backend.writing() as db:
             db.executemany("INSERT OR REPLACE INTO looked (sha256, rules, found) VALUES (?, ?, ?)", findings)
 
-    def found(self) -> dict[str, str]:
+    def findings(self) -> dict[str, str]:
         """Return the findings, as JSON, of the blobs that have any."""
         query = """SELECT l.sha256, l.found FROM looked l JOIN blob b ON b.sha256 = l.sha256
             WHERE l.found <> '' AND b.codec NOT IN ('purged', 'absent')"""
         return dict(self._rows(query))
 
-    def accepted(self) -> dict[str, str]:
+    def accepted_findings(self) -> dict[str, str]:
         """Return the findings that a person accepted, by id, each with the reason."""
         return dict(self._rows("SELECT id, reason FROM accepted"))
 

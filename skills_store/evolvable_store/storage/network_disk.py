@@ -66,7 +66,9 @@ def on_network(folder: Path, system: str = sys.platform) -> bool:
         if system == "linux":
             return is_shared_kind(mount_kind(Path("/proc/self/mounts").read_bytes(), str(place)))
         if system == "darwin":
-            return is_shared_mount(*_statfs(next(one for one in (place, *place.parents) if one.exists())))
+            return is_shared_mount(
+                *_statfs(next(ancestor for ancestor in (place, *place.parents) if ancestor.exists()))
+            )
         if system == "win32":
             return is_shared_drive(place.anchor, _drive_kind(place.anchor))
     except OSError:

@@ -138,16 +138,19 @@ def _only_committed(signals: Iterable[OutcomeSignal]) -> bool:
     return {signal.kind for signal in signals} == {"commit"}
 
 
-def _grade(db: Connection, session: str, one: UsageObservation) -> Grade:
+def _grade(db: Connection, session: str, observation: UsageObservation) -> Grade:
     """Return the grade of what a session that the server saw shows: verified where it served that very version.
 
     A commit alone says that something was done and not that it was right: it is reported.
     """
-    if _only_committed(one.signals):
+    if _only_committed(observation.signals):
         return Grade.REPORTED
     served = """SELECT 1 FROM use WHERE session = ? AND resource = ? AND version = ? AND connection IS NOT NULL
         AND origin IS NULL LIMIT 1"""
-    agrees = one.loaded and db.execute(served, (session, one.resource, one.version)).fetchone() is not None
+    agrees = (
+        observation.loaded
+        and db.execute(served, (session, observation.resource, observation.version)).fetchone() is not None
+    )
     return Grade.VERIFIED if agrees else Grade.REPORTED
 
 
@@ -156,14 +159,23 @@ def _replace_executions(db: Connection, session: str, executions: Iterable[Execu
     # Replaced as a whole: a session that went on may have other executors.
     for table in ("execution", "execution_use"):
         db.execute(f"DELETE FROM {table} WHERE session = ?", (session,))
-    for one in executions:
+    for execution in executions:
         db.execute(
             "INSERT INTO execution (session, executor, agent, version, at, model, spans, outcome)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (session, one.executor, one.agent, one.version, one.at, one.model, one.spans, one.outcome),
+            (
+                session,
+                execution.executor,
+                execution.agent,
+                execution.version,
+                execution.at,
+                execution.model,
+                execution.spans,
+                execution.outcome,
+            ),
         )
-        for use in one.uses:
-            db.execute(_ADD_EXECUTION_USE, (session, one.executor, *_columns(use)))
+        for use in execution.uses:
+            db.execute(_ADD_EXECUTION_USE, (session, execution.executor, *_columns(use)))
 
 
 def _as_observation(
@@ -195,9 +207,9 @@ def _as_session(
     return IngestedSession(session, client, digest.removeprefix(_UNLEARNED), spans, at, model, *found, task_type)
 
 
-def _columns(one: ObservedUse) -> tuple[object, ...]:
+def _columns(use: ObservedUse) -> tuple[object, ...]:
     """Return the columns that every observed use has, in the order of `_OBSERVED`."""
-    return one.resource, one.version, one.at, one.loaded, one.used, " ".join(one.how), one.outcome
+    return use.resource, use.version, use.at, use.loaded, use.used, " ".join(use.how), use.outcome
 
 
 def _signals(signals: Iterable[OutcomeSignal]) -> str:
@@ -243,7 +255,7 @@ class Observations(SqliteRepository):
 
     def take(
         self,
-        taken: IngestedSession,
+        ingested: IngestedSession,
         observations: Iterable[UsageObservation],
         *,
         uses: Sequence[str] = (),
@@ -259,28 +271,31 @@ class Observations(SqliteRepository):
         process if this one does not come to it, see `is_unlearned`.
         """
         with self._backend.writing() as db:
-            known = db.execute(
-                "SELECT digest, spans, witnessed FROM taken WHERE session = ? AND origin IS NULL", (taken.session,)
+            stored = db.execute(
+                "SELECT digest, spans, witnessed FROM taken WHERE session = ? AND origin IS NULL", (ingested.session,)
             ).fetchone()
             # A shorter reading is an older copy of the transcript, such as one from a backup.
-            if known is not None and (known[0].removeprefix(_UNLEARNED) == taken.digest or known[1] > taken.spans):
+            if stored is not None and (
+                stored[0].removeprefix(_UNLEARNED) == ingested.digest or stored[1] > ingested.spans
+            ):
                 return False
-            link = _link(db, taken.session)
+            link = _link(db, ingested.session)
             # A session that was told of before the server saw it stays unseen, whatever is called by its name later.
-            witnessed = link is not None and (known is None or known[2] == 1)
-            values = (*astuple(taken)[:-2], _signals(taken.signals), taken.task_type, witnessed)
+            witnessed = link is not None and (stored is None or stored[2] == 1)
+            values = (*astuple(ingested)[:-2], _signals(ingested.signals), ingested.task_type, witnessed)
             places = ", ".join("?" * len(values))
             db.execute(f"INSERT OR REPLACE INTO taken ({_TAKEN}, witnessed) VALUES ({places})", values)
             if teaches:
                 query = "UPDATE taken SET digest = ? WHERE session = ? AND origin IS NULL"
-                db.execute(query, (_UNLEARNED + taken.digest, taken.session))
+                db.execute(query, (_UNLEARNED + ingested.digest, ingested.session))
             # A later reading may find fewer uses than the one before, so rows are not merged.
-            db.execute("DELETE FROM sighting WHERE session = ?", (taken.session,))
-            for one in observations:
-                grade = _grade(db, taken.session, one) if witnessed else Grade.HISTORY
-                told = (one.model, _signals(one.signals), taken.session, grade, link if witnessed else None)
-                db.execute(_ADD_OBSERVATION, (*_columns(one), *told))
-            _replace_executions(db, taken.session, executions)
+            db.execute("DELETE FROM sighting WHERE session = ?", (ingested.session,))
+            for observation in observations:
+                grade = _grade(db, ingested.session, observation) if witnessed else Grade.HISTORY
+                origin = (ingested.session, grade, link if witnessed else None)
+                row = (*_columns(observation), observation.model, _signals(observation.signals), *origin)
+                db.execute(_ADD_OBSERVATION, row)
+            _replace_executions(db, ingested.session, executions)
             # Calls without a session name become this session's: its transcript has the ids of its uses and searches.
             for table, key, ids, more in (
                 ("use", "id", uses, ""),
@@ -290,10 +305,10 @@ class Observations(SqliteRepository):
                 db.execute(
                     f"""UPDATE {table} SET session = ?1{more}
                         WHERE session IS NULL AND {key} IN (SELECT value FROM json_each(?2))""",
-                    (taken.session, json.dumps(list(ids))),
+                    (ingested.session, json.dumps(list(ids))),
                 )
             if uses:
-                recount_votes(db, taken.session)
+                recount_votes(db, ingested.session)
         return True
 
     def is_unlearned(self, session: str, digest: str) -> bool:
@@ -309,7 +324,7 @@ class Observations(SqliteRepository):
             query = "UPDATE taken SET digest = ? WHERE session = ? AND digest = ? AND origin IS NULL"
             db.execute(query, (digest, session, _UNLEARNED + digest))
 
-    def taken(self, session: str) -> IngestedSession | None:
+    def ingested_session(self, session: str) -> IngestedSession | None:
         """Return the stored data of a session, None when it was not ingested."""
         query = f"SELECT {_TAKEN} FROM taken WHERE session = ? AND origin IS NULL"
         return next(iter(self._all(_as_session, query, session)), None)
@@ -386,7 +401,11 @@ class Observations(SqliteRepository):
         """Return the sessions among these that are not stored with their connection."""
         query = "SELECT 1 FROM client_session WHERE session = ? AND connection = ?"
         with self._backend.reading() as db:
-            return [one for one in sessions if not db.execute(query, (one.session, one.connection)).fetchone()]
+            return [
+                client_session
+                for client_session in sessions
+                if not db.execute(query, (client_session.session, client_session.connection)).fetchone()
+            ]
 
     def add_impressions(self, rows: Iterable[Impression], sessions: Iterable[ClientSession]) -> None:
         """Store impressions, each search and resource once, and the sessions that the server saw."""

@@ -197,9 +197,17 @@ class ProposalBatch:
             manifest = make_manifest(draft.files)
             for path, entry in manifest.items():
                 self._blobs.append((entry.sha256, entry.size, *reversed(pack(draft.files[path].data))))
-            named = (at, draft.ref.kind, draft.ref.scope, draft.ref.name, draft.base, manifest.to_json(), draft.reason)
+            leading_columns = (
+                at,
+                draft.ref.kind,
+                draft.ref.scope,
+                draft.ref.name,
+                draft.base,
+                manifest.to_json(),
+                draft.reason,
+            )
             grounds = (getattr(draft, name) for name in _GROUNDS)
-            self._rows.append((*named, actor, session, OPEN, *grounds))
+            self._rows.append((*leading_columns, actor, session, OPEN, *grounds))
 
     def into(self, db: Any) -> list[int]:
         """Write them inside a transaction, and return their ids."""
@@ -300,19 +308,19 @@ class Reviews(SqliteRepository):
 
     def begin(self, review: Review, episodes: Iterable[Episode]) -> Review:
         """Store a review with the episodes of its session, once; return the stored review, in whatever state it is."""
-        shown = [astuple(episode)[:-1] for episode in episodes]
+        episode_rows = [astuple(episode)[:-1] for episode in episodes]
         with self._backend.writing() as db:
             # Without answer and result, which a new review does not have.
             db.execute(_ADD_REVIEW, astuple(review)[:-2])
-            db.executemany(_ADD_EPISODE, shown)
+            db.executemany(_ADD_EPISODE, episode_rows)
         return self.get(review.id)
 
-    def answered(self, identity: str, answer: str) -> None:
+    def store_answer(self, identity: str, answer: str) -> None:
         """Store the answer of a review that has none yet."""
         query = "UPDATE review SET state = ?, answer = ? WHERE id = ? AND state = ?"
         self._do(query, ReviewState.ANSWERED, answer, identity, ReviewState.BEGUN)
 
-    def corrected(self, identity: str, answer: str) -> None:
+    def replace_answer(self, identity: str, answer: str) -> None:
         """Store another answer of a review that has one and is not done."""
         query = "UPDATE review SET answer = ? WHERE id = ? AND state = ?"
         self._do(query, answer, identity, ReviewState.ANSWERED)
@@ -348,7 +356,7 @@ class Reviews(SqliteRepository):
         query = f"{_EPISODE} WHERE key IN (SELECT value FROM json_each(?)) AND session <> ? ORDER BY id DESC LIMIT ?"
         return self._all(_as_episode, query, json.dumps(list(keys)), besides, limit)
 
-    def spent(self, day: str) -> Spending:
+    def spending_of(self, day: str) -> Spending:
         """Return the spending of a day, reserved calls included."""
         return Spending(*self._one(_SPENT, day))
 

@@ -115,7 +115,7 @@ class Storage(Protocol):
     collections: Collections
     bindings: Bindings
     project_marks: ProjectMarks
-    held: HeldDirectories
+    held_directories: HeldDirectories
     attestations: Attestations
     authorship: AuthorshipReader
     secrets: Secrets
@@ -285,7 +285,7 @@ class Writer(Protocol):
     def save_remote(self, state: RemoteState, waiting: Iterable[RemoteWaiting]) -> None:
         """Store how far the library and a remote are synchronised."""
 
-    def add_move(self, note: MoveNote, stands: Mapping[int, ChannelState]) -> int | None:
+    def add_move(self, note: MoveNote, states: Mapping[int, ChannelState]) -> int | None:
         """Place these skills on the channel in one move, and return its id; None when it would change nothing."""
 
     def follow(self, note: MoveNote, moved: Mapping[int, tuple[int | None, int | None]]) -> None:

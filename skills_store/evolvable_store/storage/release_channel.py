@@ -86,7 +86,7 @@ class ChannelEntry:
     operation: int
 
     @property
-    def seen(self) -> int | None:
+    def visible_version(self) -> int | None:
         """The version that hosts see, None while the skill is removed; it is the same again when the skill returns."""
         return self.version if self.head is not None else None
 
@@ -139,15 +139,15 @@ def read_channel_state(db: Connection, resource: int) -> ChannelState:
     return ChannelState(row[0], row[1] == 1) if row else ChannelState(None)
 
 
-def add_move(db: Connection, note: MoveNote, stands: Mapping[int, ChannelState]) -> int | None:
+def add_move(db: Connection, note: MoveNote, states: Mapping[int, ChannelState]) -> int | None:
     """Store one move that places these resources, and return its id; None when it would change nothing."""
     rows = []
-    for resource, there in stands.items():
+    for resource, state in states.items():
         # Read under the write lock, so that `before` is what was really replaced.
-        held = read_channel_state(db, resource)
+        previous = read_channel_state(db, resource)
         # Only skills that move get a row, so that a history shows real changes alone.
-        if held != there:
-            rows.append((resource, held.version, there.version, int(there.withdrawn)))
+        if previous != state:
+            rows.append((resource, previous.version, state.version, int(state.withdrawn)))
     if not rows and note.policy is None:
         return None
     insert = f"INSERT INTO move ({_NOTE}) VALUES (?, ?, ?, ?, ?, ?) RETURNING id"
@@ -164,17 +164,17 @@ def follow_policy(db: Connection, note: MoveNote, moved: Mapping[int, tuple[int 
     rule = read_policy(db)
     if rule is ReleasePolicy.MANUAL:
         return
-    stands = {}
+    states = {}
     for resource, (before, after) in moved.items():
         # An update or a removal waits until it is published.
         if rule is ReleasePolicy.NEW and (before is not None or after is None):
             continue
-        held = read_channel_state(db, resource)
+        current = read_channel_state(db, resource)
         # What a person took off comes back only by a person.
-        if not held.withdrawn and (rule is ReleasePolicy.LIVE or held.version is None):
-            stands[resource] = ChannelState(after)
-    if stands:
-        add_move(db, replace(note, reason=f"{note.reason} (by itself: the policy is {rule})"), stands)
+        if not current.withdrawn and (rule is ReleasePolicy.LIVE or current.version is None):
+            states[resource] = ChannelState(after)
+    if states:
+        add_move(db, replace(note, reason=f"{note.reason} (by itself: the policy is {rule})"), states)
 
 
 class Channel(SqliteRepository):
@@ -185,7 +185,7 @@ class Channel(SqliteRepository):
         with self._backend.reading() as db:
             return read_policy(db)
 
-    def held(self) -> list[ChannelEntry]:
+    def list_entries(self) -> list[ChannelEntry]:
         """Return every skill there ever was, by name and scope."""
         return self._all(_as_entry, f"{QUERIES['channel_entry']} ORDER BY r.name, r.scope")
 
@@ -198,13 +198,13 @@ class Channel(SqliteRepository):
         query = f"{QUERIES['channel_entry']} AND r.id IN (SELECT CAST(value AS INTEGER) FROM json_each(?))"
         return {entry.resource: entry for entry in self._all(_as_entry, query, json.dumps(list(resources)))}
 
-    def place(self, note: MoveNote, stands: Mapping[int, ChannelState]) -> int | None:
+    def place(self, note: MoveNote, states: Mapping[int, ChannelState]) -> int | None:
         """Make one move that places these skills, all of them or none, and return its id.
 
         None: they were there already. `note.operation` is replaced by the newest one. Raises as every write.
         """
         with self._backend.writing() as db:
-            return add_move(db, _at_newest_operation(db, note, None), stands)
+            return add_move(db, _at_newest_operation(db, note, None), states)
 
     def set_policy(self, note: MoveNote, policy: ReleasePolicy) -> int | None:
         """Return the id of the move that sets the policy, None when it was in force.
@@ -214,12 +214,12 @@ class Channel(SqliteRepository):
         with self._backend.writing() as db:
             if read_policy(db) is policy:
                 return None
-            stands: dict[int, ChannelState] = {}
+            states: dict[int, ChannelState] = {}
             if policy is ReleasePolicy.LIVE:
                 everything = itertools.starmap(_as_entry, db.execute(QUERIES["channel_entry"]).fetchall())
                 # What a person withdrew stays off, under every policy.
-                stands = {held.resource: ChannelState(held.head) for held in everything if not held.withdrawn}
-            return add_move(db, _at_newest_operation(db, note, policy), stands)
+                states = {entry.resource: ChannelState(entry.head) for entry in everything if not entry.withdrawn}
+            return add_move(db, _at_newest_operation(db, note, policy), states)
 
     def last(self) -> int:
         """Return the number of the newest move, 0 when there is none."""

@@ -89,7 +89,10 @@ def save_remote(db: Any, state: RemoteState, waiting: Iterable[RemoteWaiting]) -
     )
     # All rows are replaced with the state: they only mean something beside its tip.
     db.execute("DELETE FROM remote_waiting WHERE name = ? AND url = ?", (state.name, state.url))
-    rows = [(state.name, state.url, str(one.ref), one.base, one.theirs, one.proposal, int(one.here)) for one in waiting]
+    rows = [
+        (state.name, state.url, str(entry.ref), entry.base, entry.theirs, entry.proposal, int(entry.here))
+        for entry in waiting
+    ]
     db.executemany(
         "INSERT INTO remote_waiting (name, url, ref, base, theirs, proposal, here) VALUES (?, ?, ?, ?, ?, ?, ?)", rows
     )

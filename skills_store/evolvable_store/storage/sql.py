@@ -20,7 +20,7 @@ from evolvable_store.provenance import Provenance
 from evolvable_store.resource import Kind
 from evolvable_store.storage.attestations import Attestations, Signatures, Verify
 from evolvable_store.storage.audit import AuditLog, Decision, add_decisions
-from evolvable_store.storage.authorship import AuthorshipReader, read_provenance, vouched_trees
+from evolvable_store.storage.authorship import AuthorshipReader, read_provenance, vouched_tree_reader
 from evolvable_store.storage.bindings import BIND, Bindings, HeldDirectories, ProjectMarks, WaitingPlaces
 from evolvable_store.storage.carried_places import carried_places, forget_carried
 from evolvable_store.storage.collection_store import Collections
@@ -104,16 +104,20 @@ class _CommonReads:
 
     def head(self, kind: Kind, scope: str, name: str) -> Head | None:
         # With the id a head is one lookup; the statement also checks that the name is still that resource's.
-        known = self._ids.get((kind, scope, name))
+        resource_id = self._ids.get((kind, scope, name))
         with self.reading() as db:
-            state = db.execute(_STATE, (known, kind, scope, name)).fetchone() if known is not None else None
+            state = db.execute(_STATE, (resource_id, kind, scope, name)).fetchone() if resource_id is not None else None
             if state is None:
                 row = db.execute(_NAMED_HEAD, (name, kind, scope)).fetchone()
-                if row is None and known is not None and db.execute(_IS_NAMED, (known, kind, scope, name)).fetchone():
+                if (
+                    row is None
+                    and resource_id is not None
+                    and db.execute(_IS_NAMED, (resource_id, kind, scope, name)).fetchone()
+                ):
                     # The resource is there and has no last change: the index is damaged.
                     raise ValueError(f"{kind} {name} is known, but not where it points")
             else:
-                row = (known, kind, scope, name, *state)
+                row = (resource_id, kind, scope, name, *state)
             head = _as_head(*row) if row else None
         if head is not None:
             self.found[(kind, scope, name)] = head.id
@@ -173,7 +177,7 @@ class SqlStorage(_CommonReads, SqliteRepository):
         self.collections = Collections(self, places or self)
         self.bindings = Bindings(self, places)
         self.project_marks = ProjectMarks(self)
-        self.held = HeldDirectories(self)
+        self.held_directories = HeldDirectories(self)
         self.attestations = Attestations(self)
         self.authorship = AuthorshipReader(self)
         self.secrets = Secrets(self)
@@ -224,9 +228,9 @@ class SqlStorage(_CommonReads, SqliteRepository):
         return self._all(_as_head, f"{_HEAD} WHERE {where} ORDER BY r.kind, r.name, r.scope", kind, scope)
 
     def heads_by_id(self, ids: Iterable[int]) -> dict[int, Head]:
-        wanted = frozenset(ids)
-        found = self._all(_as_head, _HEADS_BY_ID, json.dumps(list(wanted)))
-        return {head.id: head for head in found if head.id in wanted}
+        wanted_ids = frozenset(ids)
+        found = self._all(_as_head, _HEADS_BY_ID, json.dumps(list(wanted_ids)))
+        return {head.id: head for head in found if head.id in wanted_ids}
 
     def heads_by_name(self, kind: Kind, scope: str, names: Iterable[str]) -> dict[str, Head]:
         ids = self._all(int, _IDS_BY_NAME, kind, scope, json.dumps(list(names)))
@@ -320,23 +324,23 @@ class SqlWriter(_CommonReads):
 
     def rename(self, resource: int, scope: str, name: str) -> None:
         # Open proposals name the resource, and would otherwise be about one that is gone.
-        kind, *was = self.db.execute(_NAME, (resource,)).fetchone()
+        kind, *old_name = self.db.execute(_NAME, (resource,)).fetchone()
         update = "UPDATE proposal SET scope = ?, name = ? WHERE kind = ? AND scope = ? AND name = ?"
-        self.db.execute(update, (scope, name, kind, *was))
+        self.db.execute(update, (scope, name, kind, *old_name))
         self.db.execute("UPDATE resource SET scope = ?, name = ? WHERE id = ?", (scope, name, resource))
 
     def rescope_folder(self, folder: int, scope: str) -> None:
         self._places().execute("UPDATE folder SET scope = ? WHERE id = ?", (scope, folder))
-        held = "UPDATE proposal SET scope = ? WHERE id IN (SELECT proposal FROM held WHERE folder = ?)"
-        self.db.execute(held, (scope, folder))
+        update = "UPDATE proposal SET scope = ? WHERE id IN (SELECT proposal FROM held WHERE folder = ?)"
+        self.db.execute(update, (scope, folder))
 
     def rebind(self, folder: int, old: int, new: int) -> None:
         update = "UPDATE binding SET resource = ? WHERE folder = ? AND resource = ?"
         self._places().execute(update, (new, folder, old))
-        (kind, *was), (_, *named) = (self.db.execute(_NAME, (one,)).fetchone() for one in (old, new))
-        held = """UPDATE proposal SET scope = ?, name = ? WHERE kind = ? AND scope = ? AND name = ?
+        (kind, *old_name), (_, *new_name) = (self.db.execute(_NAME, (resource,)).fetchone() for resource in (old, new))
+        update_held = """UPDATE proposal SET scope = ?, name = ? WHERE kind = ? AND scope = ? AND name = ?
             AND id IN (SELECT proposal FROM held WHERE folder = ?)"""
-        self.db.execute(held, (*named, kind, *was, folder))
+        self.db.execute(update_held, (*new_name, kind, *old_name, folder))
 
     def copy_authors(self, old: int, new: int) -> None:
         self.db.execute(_COPY_AUTHORS, (old, new))
@@ -344,7 +348,7 @@ class SqlWriter(_CommonReads):
         self.db.execute(_COPY_VOUCHED, (old, new))
 
     def provenance(self, resource: int, number: int) -> Provenance:
-        return read_provenance(self.db, resource, number, vouched_trees(self._trusted_folders()))
+        return read_provenance(self.db, resource, number, vouched_tree_reader(self._trusted_folders()))
 
     def add_change(
         self,
@@ -356,7 +360,7 @@ class SqlWriter(_CommonReads):
     ) -> None:
         h = head
         # NULL for a removal or a return, which make no version.
-        texts = (one.to_json() if one is not None else None for one in (manifest, provenance))
+        texts = (part.to_json() if part is not None else None for part in (manifest, provenance))
         self.db.execute(
             "INSERT INTO change (sequence, operation, resource, before, after, latest, tree, hash, frozen, manifest,"
             " provenance) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -400,8 +404,8 @@ class SqlWriter(_CommonReads):
     def save_remote(self, state: RemoteState, waiting: Iterable[RemoteWaiting]) -> None:
         save_remote(self.db, state, waiting)
 
-    def add_move(self, note: MoveNote, stands: Mapping[int, ChannelState]) -> int | None:
-        return add_move(self.db, note, stands)
+    def add_move(self, note: MoveNote, states: Mapping[int, ChannelState]) -> int | None:
+        return add_move(self.db, note, states)
 
     def follow(self, note: MoveNote, moved: Mapping[int, tuple[int | None, int | None]]) -> None:
         follow_policy(self.db, note, moved)
@@ -437,12 +441,21 @@ def _as_head(identity: int, kind: str, *rest: Any) -> Head:
 
 
 def _as_operation(
-    identity: int, at: str, actor: str, reason: str, session: str | None, evidence: str, undoes: str, *whose: Any
+    identity: int,
+    at: str,
+    actor: str,
+    reason: str,
+    session: str | None,
+    evidence: str,
+    undoes: str,
+    *principal_fields: Any,
 ) -> Operation:
-    principal, via, arrived = whose
-    said = tuple(json.loads(evidence or "[]")), tuple(json.loads(undoes or "[]"))
-    known = Principal(principal) if principal else None
-    return Operation(identity, Intent(at, Actor(actor), reason, session, *said, known, via or ""), bool(arrived))
+    principal, via, arrived = principal_fields
+    lists = tuple(json.loads(evidence or "[]")), tuple(json.loads(undoes or "[]"))
+    principal_kind = Principal(principal) if principal else None
+    return Operation(
+        identity, Intent(at, Actor(actor), reason, session, *lists, principal_kind, via or ""), bool(arrived)
+    )
 
 
 def _as_change(sequence: int, operation: int, kind: str, *rest: Any) -> Change:

@@ -113,9 +113,9 @@ class TrialPool(SqliteRepository):
         Raises AlreadyExists where another version of the resource is on trial.
         """
         with self._backend.writing() as db:
-            taken = "SELECT count(*), coalesce(sum(state = 'trial'), 0) FROM pool WHERE resource = ?"
+            count_trials = "SELECT count(*), coalesce(sum(state = 'trial'), 0) FROM pool WHERE resource = ?"
             # Under the write lock: two rounds could otherwise both put a version on trial.
-            before, open_ones = db.execute(taken, (new.resource,)).fetchone()
+            before, open_ones = db.execute(count_trials, (new.resource,)).fetchone()
             if open_ones:
                 raise AlreadyExists(
                     "Another version of it is on trial.", "`evolvable evolve pool stop` ends that trial."
@@ -141,7 +141,7 @@ class TrialPool(SqliteRepository):
             row = db.execute("SELECT looks FROM pool WHERE id = ?", (identity,)).fetchone()
             looks = json.loads(row[0]) if row else []
             # Two servers can compute the same look; the first one stays.
-            if not any(one["look"] == look["look"] for one in looks):
+            if not any(stored_look["look"] == look["look"] for stored_look in looks):
                 db.execute("UPDATE pool SET looks = ? WHERE id = ?", (json.dumps([*looks, dict(look)]), identity))
 
     def arm(self, identity: int, unit: str) -> bool | None:
@@ -159,8 +159,8 @@ class TrialPool(SqliteRepository):
             *row,
         )
         # What is stored, not what was drawn here.
-        kept = self.arm(identity, unit.unit)
-        return unit.trial if kept is None else kept
+        stored_arm = self.arm(identity, unit.unit)
+        return unit.trial if stored_arm is None else stored_arm
 
     def units(self, identity: int) -> list[PoolUnit]:
         """Return the units of a trial in the order of their assignment, each with its session where it is known.

@@ -264,11 +264,11 @@ def sweep(
     before the rest is deleted. only: look at the swaps of this directory alone. skip: stems of swaps to pass over.
     """
     found: list[RecoveredDirectory] = []
-    known = [stem for stem in list_stems(staging.notes) if stem not in skip]
-    if not known:
+    stems = [stem for stem in list_stems(staging.notes) if stem not in skip]
+    if not stems:
         return found
     with open_staging(staging) as place:
-        for stem in known:
+        for stem in stems:
             with suppress(OSError, Refused):
                 recovered = _sweep_slot(Slot(place, stem), now, keep_seconds, still_as_believed, keep, only)
                 if recovered:
@@ -315,11 +315,11 @@ def check_target(target: Path, place: OpenStagingDirectory, single: bool = False
         status = at.lstat()
     except FileNotFoundError:
         return at
-    right, wanted = (stat.S_ISREG, "file") if single else (stat.S_ISDIR, "folder")
+    right, kind_name = (stat.S_ISREG, "file") if single else (stat.S_ISDIR, "folder")
     if is_link(status) or not right(status.st_mode):
-        what = "a symlink" if is_link(status) else f"not a {wanted}"
+        what = "a symlink" if is_link(status) else f"not a {kind_name}"
         raise Refused(
-            f"{target} is {what}; it is not replaced.", f"Give the {wanted} that it stands for, or remove it."
+            f"{target} is {what}; it is not replaced.", f"Give the {kind_name} that it stands for, or remove it."
         )
     return at
 

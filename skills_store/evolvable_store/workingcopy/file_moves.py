@@ -82,9 +82,9 @@ def build_branch(folder: PathAt, inner: str, file: File, like: PathAt) -> None:
     was = _status_above(like)
     above = inner.split("/")[:-1]
     for depth in range(len(above) + 1):
-        made = folder / "/".join(above[:depth]) if depth else folder
-        made.mkdir()
-        _adopt_folder(made, was, None)
+        directory = folder / "/".join(above[:depth]) if depth else folder
+        directory.mkdir()
+        _adopt_folder(directory, was, None)
     _write(folder / inner, file, None, was, durable=False)
 
 
@@ -120,12 +120,12 @@ def _write(
 
 
 def _adopt_folder(path: PathAt, above: os.stat_result | None, same_path: PathAt | None) -> None:
-    same, made = _status(same_path, stat.S_ISDIR) if same_path else None, path.lstat()
-    _set_owner(path, made, same or above)
+    same, own_status = _status(same_path, stat.S_ISDIR) if same_path else None, path.lstat()
+    _set_owner(path, own_status, same or above)
     if same:
         mode = stat.S_IMODE(same.st_mode) & 0o2777 | stat.S_IRWXU
         # Another owner or group takes bits away.
-        if (mode, same.st_uid, same.st_gid) != (stat.S_IMODE(made.st_mode), made.st_uid, made.st_gid):
+        if (mode, same.st_uid, same.st_gid) != (stat.S_IMODE(own_status.st_mode), own_status.st_uid, own_status.st_gid):
             path.chmod_directory(mode)
 
 
@@ -138,12 +138,12 @@ def _set_owner(path: PathAt, status: os.stat_result, like: os.stat_result | None
             path.chown(like.st_uid, -1)
 
 
-def _status(path: PathAt, wanted: Callable[[int], bool]) -> os.stat_result | None:
+def _status(path: PathAt, is_kind: Callable[[int], bool]) -> os.stat_result | None:
     try:
         status = path.lstat()
     except OSError:
         return None
-    return status if wanted(status.st_mode) else None
+    return status if is_kind(status.st_mode) else None
 
 
 def move_untracked(old: PathAt, target: PathAt, *, successor: bool) -> tuple[str, ...]:
@@ -205,11 +205,11 @@ def _merge_directories(source: PathAt, target: PathAt, top: PathAt) -> bool:
     return not source.exists()
 
 
-def _is_equal(one: PathAt, other: PathAt) -> bool:
+def _is_equal(first: PathAt, second: PathAt) -> bool:
     """Return whether two files hold the same bytes; one of them is at most MAX_FILE long."""
     with ExitStack() as stack:
         # Should somebody put a pipe there now, opening it must not wait for its other end.
-        fds = [path.open(os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)) for path in (one, other)]
+        fds = [path.open(os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)) for path in (first, second)]
         streams = [stack.enter_context(open(fd, "rb")) for fd in fds]
         data = [stream.read(MAX_FILE + 1) for stream in streams]
     return data[0] == data[1]
@@ -283,27 +283,27 @@ def _files_below(folder: PathAt, prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{name}"
 
 
-def _back_up(path: PathAt, kept: PathAt) -> None:
-    """Give the file at `path` a second name, `kept`; move anything else there."""
-    if kept.exists() or not path.exists():
+def _back_up(path: PathAt, backup: PathAt) -> None:
+    """Give the file at `path` a second name, `backup`; move anything else there."""
+    if backup.exists() or not path.exists():
         return
     if not path.is_file():
-        _set_aside(path, kept)
+        _set_aside(path, backup)
         return
-    kept.make_parents()
+    backup.make_parents()
     try:
-        path.link_to(kept)
+        path.link_to(backup)
     except OSError:
         # Where the file system has no hard links. The temporary name keeps half a copy from counting as a whole one.
-        part = PathAt(kept.base, f"{kept.name}.part.tmp")
+        part = PathAt(backup.base, f"{backup.name}.part.tmp")
         copy_file(path, part)
-        rename(part, kept)
+        rename(part, backup)
 
 
-def _set_aside(path: PathAt, kept: PathAt) -> None:
-    if path.exists() and not kept.exists():
-        kept.make_parents()
-        rename(path, kept)
+def _set_aside(path: PathAt, backup: PathAt) -> None:
+    if path.exists() and not backup.exists():
+        backup.make_parents()
+        rename(path, backup)
 
 
 def _make_room(target: PathAt, path: str, old: PathAt, done: list[str]) -> None:
@@ -333,15 +333,15 @@ def _undo(slot: Slot, target: PathAt, drop: list[str], done: list[str]) -> None:
     """Put everything back; a path that cannot be moved is left to the sweep."""
     try:
         for path in reversed(done):
-            put, ready, kept = target / path, slot.ready / path, slot.old / path
+            put, ready, backup = target / path, slot.ready / path, slot.old / path
             # A folder was made where a file was; it goes if it is empty.
             if put.is_dir():
                 _prune(target, f"{path}/x")
             elif path not in drop and put.exists() and not ready.exists():
                 rename(put, ready)
-            if kept.exists():
+            if backup.exists():
                 put.make_parents()
-                rename(kept, put)
+                rename(backup, put)
     except OSError:
         return
     slot.delete(slot.old)

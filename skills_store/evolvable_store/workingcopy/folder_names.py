@@ -54,22 +54,25 @@ class FolderNames:
 
     def remember(self, name: Path, folder: WatchedFolder) -> None:
         """Keep a path by which a person named the folder. Its real path ends names that lead elsewhere now."""
-        known, absolute = self._read(), os.path.abspath(name)
-        here = [one for one in known.get(str(folder.path), ()) if _leads_to(one, folder)]
-        others = {path: [one for one in names if one != absolute] for path, names in known.items()}
+        names_by_folder, absolute = self._read(), os.path.abspath(name)
+        here = [other_name for other_name in names_by_folder.get(str(folder.path), ()) if _leads_to(other_name, folder)]
+        others = {
+            path: [other_name for other_name in names if other_name != absolute]
+            for path, names in names_by_folder.items()
+        }
         # A name belongs to one folder: the newest naming wins.
-        wanted = {**others, str(folder.path): list(dict.fromkeys([*here, absolute]))}
-        wanted = {path: names for path, names in wanted.items() if names}
-        if wanted != known:
-            self._write(wanted)
+        updated = {**others, str(folder.path): list(dict.fromkeys([*here, absolute]))}
+        updated = {path: names for path, names in updated.items() if names}
+        if updated != names_by_folder:
+            self._write(updated)
 
-    def turned(self, name: Path, folders: Iterable[WatchedFolder]) -> WatchedFolder | None:
+    def find_turned(self, name: Path, folders: Iterable[WatchedFolder]) -> WatchedFolder | None:
         """Return the folder that this path led to when it was last named, if it and all other names left it since."""
         absolute = os.path.abspath(name)
         for folder in folders:
             names = self._read().get(str(folder.path), ())
             # If any other name still leads there, the folder is where it was.
-            if absolute in names and not any(_leads_to(one, folder) for one in names):
+            if absolute in names and not any(_leads_to(other_name, folder) for other_name in names):
                 return folder
         return None
 
@@ -97,12 +100,12 @@ class FolderNames:
     def _read(self) -> dict[str, list[str]]:
         try:
             with open(self._file, "rb") as stream:
-                said = json.loads(stream.read(_MAX_BYTES))
+                data = json.loads(stream.read(_MAX_BYTES))
         except (OSError, ValueError, RecursionError):
             return {}
-        pairs = said.items() if isinstance(said, dict) else ()
+        pairs = data.items() if isinstance(data, dict) else ()
         # The file may be damaged; only absolute paths are used.
-        return {path: [one for one in names if _is_path(one)] for path, names in pairs if isinstance(names, list)}
+        return {path: [name for name in names if _is_path(name)] for path, names in pairs if isinstance(names, list)}
 
     def _write(self, names: dict[str, list[str]]) -> None:
         write_private(self._file, json.dumps(names, indent=1), durable=False)

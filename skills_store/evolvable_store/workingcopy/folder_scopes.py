@@ -39,7 +39,7 @@ def change_scope(store: Store, folders: Sequence[WatchedFolder], scope: str, *, 
     Raises LibraryBusy, LibraryReadOnly, VersionConflict when a resource changed meanwhile; then it can be done again.
     """
     done = ScopeChange(scope)
-    heads, own = _held(store, folders)
+    heads, own = _held_resources(store, folders)
     names = _names(store, folders, heads, scope)
     # An attempt before this one may have named them, and ended before the folders had their scope.
     heads = {number: head for number, head in heads.items() if head.ref != names[number]}
@@ -65,11 +65,11 @@ def change_scope(store: Store, folders: Sequence[WatchedFolder], scope: str, *, 
     return done
 
 
-def _held(store: Store, folders: Sequence[WatchedFolder]) -> tuple[dict[int, Head], set[int]]:
+def _held_resources(store: Store, folders: Sequence[WatchedFolder]) -> tuple[dict[int, Head], set[int]]:
     """Return the heads of the resources in these folders, and the ids of those that no other folder holds."""
     bindings, ours = store.backend.bindings, {folder.id for folder in folders}
-    resources = {one.resource for folder in folders for one in bindings.of_folder(folder).values()}
-    elsewhere = {one.resource for one in bindings.of_resources(resources) if one.folder not in ours}
+    resources = {binding.resource for folder in folders for binding in bindings.of_folder(folder).values()}
+    elsewhere = {binding.resource for binding in bindings.of_resources(resources) if binding.folder not in ours}
     return store.backend.heads_by_id(resources), resources - elsewhere
 
 
@@ -81,11 +81,13 @@ def _names(store: Store, folders: Sequence[WatchedFolder], heads: dict[int, Head
         head = heads.get(binding.resource)
         if head is None or head.id in found:
             continue
-        wanted = slugify(binding.directory.rpartition("/")[2].removesuffix(".md"))
+        directory_name = slugify(binding.directory.rpartition("/")[2].removesuffix(".md"))
         # `pdf-2` was only needed beside another `pdf` of the old scope.
-        plain = wanted if re.fullmatch(rf"{re.escape(wanted)}-\d+", head.name) else head.name
+        plain = directory_name if re.fullmatch(rf"{re.escape(directory_name)}-\d+", head.name) else head.name
         name = next(
-            name for name in _numbered(plain) if (head.kind, name) not in used and _is_free(store, head, name, scope)
+            name
+            for name in _numbered_names(plain)
+            if (head.kind, name) not in used and _is_free(store, head, name, scope)
         )
         used.add((head.kind, name))
         found[head.id] = Ref(head.kind, name, scope)
@@ -97,7 +99,7 @@ def _bindings(store: Store, folders: Iterable[WatchedFolder]) -> Iterator[Bindin
         yield from store.backend.bindings.of_folder(folder).values()
 
 
-def _numbered(name: str) -> Iterator[str]:
+def _numbered_names(name: str) -> Iterator[str]:
     yield name
     for number in count(2):
         end = f"-{number}"
@@ -106,30 +108,30 @@ def _numbered(name: str) -> Iterator[str]:
 
 def _is_free(store: Store, head: Head, name: str, scope: str) -> bool:
     """Return whether a name is free, or holds the copy that an attempt before this one made."""
-    there = store.head_or_none(Ref(head.kind, name, scope))
+    existing = store.head_or_none(Ref(head.kind, name, scope))
     # The hash covers the whole history, so an equal one is the copy.
-    return there is None or there.hash == head.hash
+    return existing is None or existing.hash == head.hash
 
 
 def _is_signed(store: Store, head: Head) -> bool:
     """Return whether an operation on a resource is signed: a signature is of the name that it had then."""
-    made = {one.operation for one in store.backend.changes_to(head.id, 0)}
-    return bool(store.backend.attestations.signed_operations(made))
+    operations = {change.operation for change in store.backend.changes_to(head.id, 0)}
+    return bool(store.backend.attestations.signed_operations(operations))
 
 
 def _copy(store: Store, head: Head, ref: Ref) -> int:
     """Make a resource with the history of another one, and return its id."""
-    there = store.head_or_none(ref)
-    if there is None:
+    existing = store.head_or_none(ref)
+    if existing is None:
         replay(store.backend, _history(store, head, ref), lambda writer, _: _copy_authors(writer, head, ref))
-        there = store.head_or_none(ref) or store.head(ref)
-    return there.id
+        existing = store.head_or_none(ref) or store.head(ref)
+    return existing.id
 
 
 def _copy_authors(writer: Writer, head: Head, ref: Ref) -> None:
-    made = writer.head(ref.kind, ref.scope or "", ref.name)
-    if made is not None:
-        writer.copy_authors(head.id, made.id)
+    copied_head = writer.head(ref.kind, ref.scope or "", ref.name)
+    if copied_head is not None:
+        writer.copy_authors(head.id, copied_head.id)
 
 
 def _history(store: Store, head: Head, ref: Ref) -> Iterator[tuple[Intent, list[ReplayStep]]]:

@@ -54,9 +54,9 @@ def recent_commits(folder: Path, limit: int = MAX_COMMITS) -> Iterator[Commit]:
             data = objects.read(now, "commit")
             # The message may contain lines that look like fields.
             head = data.partition(b"\n\n")[0]
-            said = _COMMITTER.search(head)
+            committer = _COMMITTER.search(head)
             parents = [line[7:].decode("ascii") for line in head.split(b"\n") if line.startswith(b"parent ")]
-            at = datetime.fromtimestamp(int(said[1]) if said else 0, UTC)
+            at = datetime.fromtimestamp(int(committer[1]) if committer else 0, UTC)
             yield Commit(now.hex(), parents[0] if parents else "", at)
             now = bytes.fromhex(parents[0]) if parents else None
     except DAMAGE:

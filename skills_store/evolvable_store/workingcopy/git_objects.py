@@ -71,7 +71,7 @@ def _open_file(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
-def _modified(folder: Path) -> int:
+def _modified_ns(folder: Path) -> int:
     try:
         return os.stat(folder).st_mtime_ns
     except OSError:
@@ -97,11 +97,11 @@ class ObjectDatabase:
             return True
         return any(table.find(identity) is not None for table in self._tables())
 
-    def read(self, identity: bytes, wanted: str) -> bytes:
-        """Return the content of an object of the type `wanted`. Raise GitDamaged."""
+    def read(self, identity: bytes, expected_type: str) -> bytes:
+        """Return the content of an object of the type `expected_type`. Raise GitDamaged."""
         kind, data = self._object(identity, MAX_DELTAS)
-        if kind != wanted:
-            raise GitDamaged(f"{identity.hex()} is a {kind}, not a {wanted}")
+        if kind != expected_type:
+            raise GitDamaged(f"{identity.hex()} is a {kind}, not a {expected_type}")
         return data
 
     def _object(self, identity: bytes, depth: int) -> tuple[str, bytes]:
@@ -112,7 +112,7 @@ class ObjectDatabase:
                 return _parse_loose(packed)
         for pack in self._all_packs():
             if (offset := pack.offset_of(identity)) is not None:
-                return self._packed(pack, offset, depth)
+                return self._read_packed(pack, offset, depth)
         raise GitDamaged(f"{name} is missing")
 
     def _all_packs(self) -> "list[_Pack]":
@@ -122,7 +122,7 @@ class ObjectDatabase:
     def _tables(self) -> "list[_IdTable]":
         """Return the tables of ids of all packs. They are read again when a folder of packs changed."""
         folders = [folder / "pack" for folder in self._folders]
-        stamp = tuple(map(_modified, folders))
+        stamp = tuple(map(_modified_ns, folders))
         if stamp != self._stamp:
             entries = [path for folder in folders for path in _list_folder(folder)]
             # Counted before any is opened.
@@ -138,7 +138,7 @@ class ObjectDatabase:
             self._stamp = stamp if time.time_ns() - max(stamp) > _TICK_NS else None
         return self._ids
 
-    def _packed(self, pack: "_Pack", offset: int, depth: int) -> tuple[str, bytes]:
+    def _read_packed(self, pack: "_Pack", offset: int, depth: int) -> tuple[str, bytes]:
         if depth <= 0:
             raise GitDamaged("too many deltas")
         kind, size, data = pack.entry(offset)
@@ -150,7 +150,7 @@ class ObjectDatabase:
             # A base lies before its delta in the pack, so a chain cannot run in circles.
             if not 0 < back <= offset:
                 raise GitDamaged("a delta against nothing")
-            base_kind, base = self._packed(pack, offset - back, depth - 1)
+            base_kind, base = self._read_packed(pack, offset - back, depth - 1)
         elif kind == _REFERENCE_DELTA:
             used = self._id_size
             base_kind, base = self._object(data[:used], depth - 1)
@@ -246,15 +246,15 @@ class _Pack:
 
 def _with_alternates(folder: Path) -> Iterator[Path]:
     """Yield the object folders, each once: this one, and those that it and they name as alternates."""
-    waiting, known = [folder], set[Path]()
-    while waiting and len(known) < MAX_ALTERNATES:
+    waiting, seen = [folder], set[Path]()
+    while waiting and len(seen) < MAX_ALTERNATES:
         here = waiting.pop(0)
-        if here in known:
+        if here in seen:
             continue
-        known.add(here)
+        seen.add(here)
         yield here
-        named = read_bounded(here / "info" / "alternates", 65_536) or b""
-        waiting += [here / os.fsdecode(line) for line in named.splitlines() if line and b"\0" not in line]
+        alternates = read_bounded(here / "info" / "alternates", 65_536) or b""
+        waiting += [here / os.fsdecode(line) for line in alternates.splitlines() if line and b"\0" not in line]
 
 
 def _list_folder(folder: Path) -> list[Path]:
@@ -305,7 +305,7 @@ def _apply_delta(base: bytes, delta: bytes) -> bytes:
     target, place = _varint(delta, place)
     if source != len(base) or target > MAX_OBJECT:
         raise GitDamaged("a delta of another base")
-    made = bytearray()
+    result = bytearray()
     while place < len(delta):
         code, place = delta[place], place + 1
         if code & 0x80:
@@ -327,12 +327,12 @@ def _apply_delta(base: bytes, delta: bytes) -> bytes:
             piece, place = delta[place : place + length], place + length
         else:
             raise GitDamaged("a delta with an unknown instruction")
-        made += piece
-        if len(piece) != length or len(made) > target:
+        result += piece
+        if len(piece) != length or len(result) > target:
             raise GitDamaged("a delta that copies what is not there")
-    if len(made) != target:
+    if len(result) != target:
         raise GitDamaged("a delta that ends early")
-    return bytes(made)
+    return bytes(result)
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:

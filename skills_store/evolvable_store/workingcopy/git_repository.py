@@ -100,22 +100,24 @@ class Repository:
         """
         try:
             id_size = self._refresh()
-            wanted = _ids(data, id_size)
-            known = self._index.entries.get(path_key(place), ())
+            blob_ids = _ids(data, id_size)
+            index_entries = self._index.entries.get(path_key(place), ())
             # Without a path the blob could be anywhere, so it counts as held.
-            found = wanted & self._index.unnamed
+            found = blob_ids & self._index.unnamed
             # Filters, such as line ends and LFS, make the bytes on disk differ from the blob.
-            if known and self._is_as_written(self.root / place, known):
-                found = found | {entry.identity for entry in known}
+            if index_entries and self._is_as_written(self.root / place, index_entries):
+                found = found | {entry.identity for entry in index_entries}
             objects = self.open_objects()[0]
-            return found | {one for one in wanted if one in self._index.entry_ids(place) or objects.holds(one)}
+            return found | {
+                blob_id for blob_id in blob_ids if blob_id in self._index.entry_ids(place) or objects.holds(blob_id)
+            }
         except DAMAGE:
             return None
 
     def was_committed(self, commits: Iterable[bytes | None], place: str, data: bytes) -> bool:
         """Return whether one of these commits has these bytes at a path. Raise the errors of DAMAGE."""
-        wanted = _ids(data, self.open_objects()[1])
-        return any(self.blob_at(commit, place) in wanted for commit in commits)
+        blob_ids = _ids(data, self.open_objects()[1])
+        return any(self.blob_at(commit, place) in blob_ids for commit in commits)
 
     def is_tracked(self, place: str) -> bool:
         """Return whether the index has a path, with whatever content. A damaged index counts as having it."""
@@ -217,28 +219,28 @@ class Repository:
             common = self._layout()[0]
         except DAMAGE:
             common = self._git
-        folders = dict.fromkeys((self._git, common, *_nested(common)))
+        folders = dict.fromkeys((self._git, common, *_nested_git_directories(common)))
         # Also in linked work trees and submodules: their git may be writing the watched folder.
         for path in (folder / name for folder in folders for name in _LOCKS):
             # A lock from the future was planted, or the clock jumped.
-            if -_SKEW <= now - _changed(path) <= LOCK_SECONDS:
+            if -_SKEW <= now - _changed_at(path) <= LOCK_SECONDS:
                 return path
         return None
 
     def moved_at(self) -> float:
         """Return when index or HEAD moved last, in seconds since 1970."""
-        return max(_changed(self._git / name) for name in ("index", "HEAD", "logs/HEAD"))
+        return max(_changed_at(self._git / name) for name in ("index", "HEAD", "logs/HEAD"))
 
     def _layout(self) -> tuple[Path, int]:
         """Return the common directory and the size of an id."""
-        named = read_bounded(self._git / "commondir", _SMALL)
-        common = self._git / os.fsdecode(named.strip()) if named else self._git
+        commondir = read_bounded(self._git / "commondir", _SMALL)
+        common = self._git / os.fsdecode(commondir.strip()) if commondir else self._git
         settings = (read_bounded(common / "config", 2**20) or b"").lower()
         # Blanks, tabs and quotes are taken out below: git allows them around the value.
         words = b"".join(line.strip() for line in settings.splitlines() if b"objectformat" in line).replace(b" ", b"")
         return common, 32 if b"objectformat=sha256" in words.replace(b"\t", b"").replace(b'"', b"") else 20
 
-    def _is_as_written(self, place: Path, known: "list[GitIndexEntry] | tuple[()]") -> bool:
+    def _is_as_written(self, place: Path, index_entries: "list[GitIndexEntry] | tuple[()]") -> bool:
         try:
             status = os.lstat(place)
         except OSError:
@@ -248,7 +250,7 @@ class Repository:
             (entry.size, entry.seconds) == (status.st_size & 0xFFFFFFFF, seconds & 0xFFFFFFFF)
             and entry.nanoseconds in (0, nanoseconds)
             and entry.seconds != 0
-            for entry in known
+            for entry in index_entries
         )
 
     def _refresh(self) -> int:
@@ -271,18 +273,18 @@ class Repository:
 
     def _commit(self, common: Path) -> bytes | None:
         """Return the commit that HEAD names, None before the first one."""
-        said = read_bounded(self._git / "HEAD", _SMALL)
+        content = read_bounded(self._git / "HEAD", _SMALL)
         # A reference can name another one, and in a hostile repository itself.
         for _ in range(_MAX_SYMBOLIC):
-            if said is None:
+            if content is None:
                 break
-            text = said.strip()
+            text = content.strip()
             if not text.startswith(b"ref:"):
                 return bytes.fromhex(text.decode("ascii"))
             name = os.fsdecode(text[4:].strip())
             _check_files(common)
-            said = self._reference(common, name)
-            if said is None:
+            content = self._reference(common, name)
+            if content is None:
                 return None
         raise GitDamaged("HEAD names no commit")
 
@@ -292,9 +294,9 @@ class Repository:
             raise GitDamaged("a reference outside of the repository")
         # A linked work tree has HEAD of its own, and shares the branches.
         for folder in (self._git, common):
-            said = read_bounded(folder / name, _SMALL) if not (folder / name).is_dir() else None
-            if said is not None:
-                return said
+            content = read_bounded(folder / name, _SMALL) if not (folder / name).is_dir() else None
+            if content is not None:
+                return content
         ending = b" " + os.fsencode(name)
         packed = read_bounded(common / "packed-refs", _MAX_PACKED_REFS) or b""
         return next((line[: -len(ending)] for line in packed.splitlines() if line.endswith(ending)), None)
@@ -331,10 +333,10 @@ def _git_directory(place: Path) -> Path | None:
     if status.st_size > _SMALL:
         return None
     try:
-        said = read_bounded(git, _SMALL) or b""
+        content = read_bounded(git, _SMALL) or b""
     except GitDamaged:
         return None
-    return place / os.fsdecode(said[7:].strip()) if said.startswith(b"gitdir:") and b"\0" not in said else None
+    return place / os.fsdecode(content[7:].strip()) if content.startswith(b"gitdir:") and b"\0" not in content else None
 
 
 def _ids(data: bytes, id_size: int) -> set[bytes]:
@@ -354,9 +356,9 @@ def _in_tree(objects: ObjectDatabase, commit: bytes, id_size: int, place: str) -
     parts = os.fsencode(place).split(b"/")
     for depth, part in enumerate(parts):
         entries = tree_entries(objects.read(found, "tree"), id_size)
-        wanted = path_key(os.fsdecode(part))
+        part_key = path_key(os.fsdecode(part))
         # The exact name first; on a file system that ignores case another spelling is the same file.
-        match = entries.get(part) or next((e for n, e in entries.items() if path_key(os.fsdecode(n)) == wanted), None)
+        match = entries.get(part) or next((e for n, e in entries.items() if path_key(os.fsdecode(n)) == part_key), None)
         if match is None or (match[0] & 0o170000 == _DIRECTORY) is (depth == len(parts) - 1):
             return None
         found = match[1]
@@ -402,7 +404,7 @@ def _below(*folders: Path) -> Iterator[Path]:
         yield from (Path(entry) for entry in entries if entry.is_file(follow_symlinks=False))
 
 
-def _nested(common: Path) -> list[Path]:
+def _nested_git_directories(common: Path) -> list[Path]:
     """Return the git directories of linked work trees and submodules."""
     found: list[Path] = []
     for name in ("worktrees", "modules"):
@@ -414,7 +416,7 @@ def _nested(common: Path) -> list[Path]:
     return found
 
 
-def _changed(path: Path) -> float:
+def _changed_at(path: Path) -> float:
     try:
         return os.lstat(path).st_mtime
     except OSError:

@@ -56,7 +56,7 @@ def _is_ignored(repository: Repository, place: str) -> bool:
     for depth in range(1, len(path) + 1):  # in a folder that is ignored every file is
         above, is_folder = path[:depth], depth < len(path)
         # The last rule that fits decides, as in gitignore(5).
-        last = next((one for one in reversed(rules) if _fits(one, above, is_folder)), None)
+        last = next((rule for rule in reversed(rules) if _fits(rule, above, is_folder)), None)
         if last is not None and last.ignores:
             return True
     return False

@@ -102,8 +102,8 @@ def _describe_result(sync: SyncReport) -> Iterator[str]:
         yield f"{place} is not there now; the change is in the library, and is written when the folder is back"
     for refusal in (*sync.refused, *sync.conflicts):
         yield f"{place}/{refusal.directory}: {'; '.join(refusal.problems)}"
-    for held in sync.held:
-        yield f"{place}/{held.directory} waits in the inbox (proposal {held.proposal}) and is left as it is"
+    for content in sync.held:
+        yield f"{place}/{content.directory} waits in the inbox (proposal {content.proposal}) and is left as it is"
     for lost in sync.replaced:
         yield f"{place}/{lost.directory}: its files were replaced; {lost.why} waits as proposal {lost.proposal}"
     for directory, why in sync.waiting_for_git.items():

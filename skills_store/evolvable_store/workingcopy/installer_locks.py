@@ -67,7 +67,7 @@ class InstalledSkills:
         self._before = {key: str(value) for key, value in noted.items()} if isinstance(noted, dict) else {}
         self._now: dict[str, str] | None = None
 
-    def changed(self) -> set[str]:
+    def changed_directories(self) -> set[str]:
         """Return the directories whose hash is another one than was noted, or that are named for the first time."""
         if self._is_new:  # nothing was noted of the folder yet
             return set()
@@ -75,7 +75,7 @@ class InstalledSkills:
 
     def is_replaced(self, directory: str) -> bool:
         """Return whether the installer replaced a directory of the folder since the hash was noted."""
-        return directory_name(directory) in self.changed()
+        return directory_name(directory) in self.changed_directories()
 
     def note(self, directories: Iterable[str] | None = None) -> None:
         """Note the present hashes of these directories, by default of all. Raise OSError."""

@@ -40,7 +40,7 @@ def record_maker(
         return None
     draft = Draft(head.ref, base, arrival.files, holding.reason, findings=holding.findings)
     # Held before the version is taken back, so that the content is in a proposal at every moment.
-    proposal = store.backend.held.hold(folder, directory, head.tree, draft, store.now(), identity)
+    proposal = store.backend.held_directories.hold(folder, directory, head.tree, draft, store.now(), identity)
     with store.transaction(Actor.HUMAN, holding.reason, identity=Identity(Principal.UNKNOWN, via)) as tx:
         if base:
             tx.restore(head.ref, base, expected_version=head.version)
@@ -79,8 +79,8 @@ class RecentImports:
             if time.time() - at <= MOVED_SECONDS or moved and origins.activity(directory):
                 continue
             del self.imported[directory]
-            held = self._record_git(directory, version) if moved else None
-            found += [held] if held else []
+            held_content = self._record_git(directory, version) if moved else None
+            found += [held_content] if held_content else []
         return found
 
     def _record_git(self, directory: str, version: int) -> HeldContent | None:
@@ -90,10 +90,12 @@ class RecentImports:
         # The resource went on since; a later version has an author of its own.
         if head is None or (head.version, head.latest) != (version, version):
             return None
-        look = self._status.look(directory, binding, head, head.name, self._status.signature(directory), time.time_ns())
-        if look.tree != head.tree:
+        state = self._status.read_state(
+            directory, binding, head, head.name, self._status.signature(directory), time.time_ns()
+        )
+        if state.tree != head.tree:
             return None
-        identity = self._plan.origin_of_newest(look, head).identity
+        identity = self._plan.origin_of_newest(state, head).identity
         if identity.principal is not Principal.REPOSITORY:
             return None
         return record_maker(self._store, self._folder, directory, head, identity, gate=self._gate, via="git")

@@ -90,24 +90,28 @@ def lost_changes(
         return None
     found = _versions(store, head)
     # The newest version that the source itself wrote; lessons before it were lost or kept with it.
-    base = max((number for number in found if _is_sources(number, found[number], learned)), default=1)
+    base = max((number for number in found if _is_from_source(number, found[number], learned)), default=1)
     learned = [number for number in learned if number > base]
     if not learned:
         return None
     now = store.files(head, head.latest)
     lines = _learned_lines(store, head, learned, now)
-    gone, kept = _gone(lines, disk)
+    gone_count, kept_count = _count_gone(lines, disk)
     trees = {version.tree for version in store.backend.versions(head.id, MAX_VERSIONS)}
     # Asking git or an installer reads files, so only where something is gone.
-    source = source_of() if gone else SourceKind.NONE
+    source = source_of() if gone_count else SourceKind.NONE
     # An older content that comes back is the owner's undo. An installer can bring one as an update.
-    if not gone or (source is not SourceKind.INSTALLER and make_manifest(disk).tree in trees):
+    if not gone_count or (source is not SourceKind.INSTALLER and make_manifest(disk).tree in trees):
         return None
     if source is not SourceKind.NONE:
         newer = (number for number in sorted(found, reverse=True) if number > base)
         base = next((number for number in newer if was_in_source(store.files(head, number))), base)
-        return LostChanges(base, head, now, gone, source) if base < head.latest else None
-    return LostChanges(base, head, now, gone, source) if not kept and _changes_apart(lines, now, disk) else None
+        return LostChanges(base, head, now, gone_count, source) if base < head.latest else None
+    return (
+        LostChanges(base, head, now, gone_count, source)
+        if not kept_count and _changes_apart(lines, now, disk)
+        else None
+    )
 
 
 def _versions(store: Store, head: Head) -> dict[int, Operation]:
@@ -124,12 +128,12 @@ def _learned_versions(store: Store, head: Head) -> list[int]:
     return sorted(number for number, (own, texts) in found.items() if own or any(map(_LEARNED.match, texts)))
 
 
-def _is_sources(number: int, made: Operation, learned: Collection[int]) -> bool:
+def _is_from_source(number: int, operation: Operation, learned: Collection[int]) -> bool:
     """Return whether a version has the text of the source as it came."""
-    if number == 1 or any(text.startswith(REPLACED) for text in made.intent.evidence):
+    if number == 1 or any(text.startswith(REPLACED) for text in operation.intent.evidence):
         return True
-    is_merged = any(text.startswith(MERGED) for text in made.intent.evidence)
-    return made.principal in (Principal.REPOSITORY, Principal.IMPORT) and not (is_merged or number in learned)
+    is_merged = any(text.startswith(MERGED) for text in operation.intent.evidence)
+    return operation.principal in (Principal.REPOSITORY, Principal.IMPORT) and not (is_merged or number in learned)
 
 
 def _learned_lines(store: Store, head: Head, learned: Iterable[int], now: Files) -> _Learned:
@@ -139,9 +143,9 @@ def _learned_lines(store: Store, head: Head, learned: Iterable[int], now: Files)
         for path in {*before, *after}:
             old, new = _lines(before, path), _lines(after, path)
             # A learned line that a later version removed is not lost.
-            there = _lines(now, path)
-            lines.added[path] = lines.added.get(path, Counter()) + ((new - old) & there)
-            lines.removed[path] = lines.removed.get(path, Counter()) + ((old - new) - there)
+            head_lines = _lines(now, path)
+            lines.added[path] = lines.added.get(path, Counter()) + ((new - old) & head_lines)
+            lines.removed[path] = lines.removed.get(path, Counter()) + ((old - new) - head_lines)
     return lines
 
 
@@ -160,16 +164,16 @@ def _text(files: Files, path: str) -> str:
         return blob_hash(file.data)
 
 
-def _gone(lines: _Learned, disk: Files) -> tuple[int, int]:
+def _count_gone(lines: _Learned, disk: Files) -> tuple[int, int]:
     """Return how many learned lines are gone from the files, and how many are there; of none added, what came back."""
-    there = {path: _lines(disk, path) for path in {*lines.added, *lines.removed}}
-    gone = sum((added - there[path]).total() for path, added in lines.added.items())
-    kept = sum((added & there[path]).total() for path, added in lines.added.items())
+    disk_lines = {path: _lines(disk, path) for path in {*lines.added, *lines.removed}}
+    gone_count = sum((added - disk_lines[path]).total() for path, added in lines.added.items())
+    kept_count = sum((added & disk_lines[path]).total() for path, added in lines.added.items())
     # Where learning only removed lines, it is lost when they come back.
     if any(added.total() for added in lines.added.values()):
-        return gone, kept
-    back = sum((removed & there[path]).total() for path, removed in lines.removed.items())
-    return back, sum((removed - there[path]).total() for path, removed in lines.removed.items())
+        return gone_count, kept_count
+    back = sum((removed & disk_lines[path]).total() for path, removed in lines.removed.items())
+    return back, sum((removed - disk_lines[path]).total() for path, removed in lines.removed.items())
 
 
 def _changes_apart(lines: _Learned, now: Files, disk: Files) -> bool:
@@ -185,13 +189,13 @@ def _changes_apart(lines: _Learned, now: Files, disk: Files) -> bool:
 def _changed_places(old: str, new: str) -> list[set[str]]:
     """Return the lines of each place that changed, before and after; only blank lines stand within one."""
     before, after = old.split("\n"), new.split("\n")
-    places, there, done = list[set[str]](), 0, 0
+    places, new_start, done = list[set[str]](), 0, 0
     for start, end, count in changed_lines(old, new):
-        there += start - done
-        touched = {line.strip() for line in (*before[start:end], *after[there : there + count]) if line.strip()}
+        new_start += start - done
+        touched = {line.strip() for line in (*before[start:end], *after[new_start : new_start + count]) if line.strip()}
         if places and not any(line.strip() for line in before[done:start]):
             places[-1] |= touched
         else:
             places.append(touched)
-        done, there = end, there + count
+        done, new_start = end, new_start + count
     return places

@@ -36,14 +36,14 @@ def copied_from(place: Path, kind: Kind, files: Files) -> str:
     """
     single = is_single(kind, place.name)
     suffix = SINGLE_SUFFIX if single else ""
-    named = _head_name(files[main].data) if (main := main_path(kind, "", files)) else ""
-    if not named:
+    head_name = _head_name(files[main].data) if (main := main_path(kind, "", files)) else ""
+    if not head_name:
         return ""
     for pattern in _COPY_NAMES:
         match = pattern.fullmatch(place.name.removesuffix(suffix))
         original = (match["original"] if match else "") + suffix
         # Name, neighbour and head together: a name alone, such as "report 2", may be the person's choice.
-        if match and _name_on_disk(place.parent, original, kind, single) == named:
+        if match and _name_on_disk(place.parent, original, kind, single) == head_name:
             return f"it is a copy that a synchroniser made of {original}: keep one, or give it another name in its head"
     return ""
 

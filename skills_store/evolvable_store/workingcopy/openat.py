@@ -144,13 +144,13 @@ class PathAt:
         parts = self.name.split("/")
         return [PathAt(self.base, "/".join(parts[:depth])) for depth in range(len(parts) - 1, 0, -1)]
 
-    def located(self) -> "_Located":
+    def locate(self) -> "_Located":
         """Open the directory that holds the last name; yield that name and `dir_fd`, as functions of `os` take them."""
         return _Located(self)
 
     def lstat(self) -> os.stat_result:
         """Return the status of this path; of a link, its own."""
-        with self.located() as (name, fd):
+        with self.locate() as (name, fd):
             return os.stat(name, dir_fd=fd, follow_symlinks=False)
 
     def exists(self) -> bool:
@@ -178,7 +178,7 @@ class PathAt:
     @contextmanager
     def open_directory(self) -> Iterator[Directory]:
         """Open the directory that is there, for its names to be listed and looked up."""
-        with self.located() as (name, fd):
+        with self.locate() as (name, fd):
             if fd is None:
                 if is_link(os.lstat(name)):
                     raise link_error(self.path)
@@ -197,13 +197,13 @@ class PathAt:
 
     def open(self, flags: int, mode: int = 0o666) -> int:
         """Open a file that is no link; return its descriptor."""
-        with self.located() as (name, fd):
+        with self.locate() as (name, fd):
             return os.open(name, flags | _FILE, mode, dir_fd=fd)
 
     def mkdir(self, mode: int = 0o777, *, exist_ok: bool = False) -> None:
         """Make the directory; its parent must exist."""
         try:
-            with self.located() as (name, fd):
+            with self.locate() as (name, fd):
                 os.mkdir(name, mode, dir_fd=fd)
         except FileExistsError:
             if not (exist_ok and self.is_dir()):
@@ -216,12 +216,12 @@ class PathAt:
 
     def unlink(self) -> None:
         """Remove a file or a link."""
-        with self.located() as (name, fd):
+        with self.locate() as (name, fd):
             os.unlink(name, dir_fd=fd)
 
     def rmdir(self) -> None:
         """Remove an empty directory."""
-        with self.located() as (name, fd):
+        with self.locate() as (name, fd):
             os.rmdir(name, dir_fd=fd)
 
     def remove_tree(self) -> None:
@@ -229,24 +229,24 @@ class PathAt:
         with suppress(OSError):
             if not stat.S_ISDIR(self.lstat().st_mode):
                 self.unlink()
-            with self.located() as (name, fd):
+            with self.locate() as (name, fd):
                 # With dir_fd rmtree itself follows no link.
                 shutil.rmtree(name, ignore_errors=True, dir_fd=fd)
 
     def link_to(self, other: "PathAt") -> None:
         """Give the file that is here a second name."""
-        with self.located() as (name, fd), other.located() as (new, new_fd):
+        with self.locate() as (name, fd), other.locate() as (new, new_fd):
             # The link itself is linked, not what it leads to.
             os.link(name, new, src_dir_fd=fd, dst_dir_fd=new_fd, follow_symlinks=False)
 
     def read_link(self) -> str:
         """Return the target text of a link."""
-        with self.located() as (name, fd):
+        with self.locate() as (name, fd):
             return os.readlink(name, dir_fd=fd)
 
     def make_link(self, says: str) -> None:
         """Make a symbolic link."""
-        with self.located() as (name, fd):
+        with self.locate() as (name, fd):
             os.symlink(says, name, dir_fd=fd)
 
     def chmod_directory(self, mode: int) -> None:
@@ -256,7 +256,7 @@ class PathAt:
 
     def chown(self, user: int, group: int) -> None:
         """Set owner and group; -1 leaves one as it is."""
-        with self.located() as (name, fd):
+        with self.locate() as (name, fd):
             os.chown(name, user, group, dir_fd=fd, follow_symlinks=False)
 
 
@@ -339,16 +339,16 @@ _SYSCALL = {"x86_64": 316, "aarch64": 276, "riscv64": 276, "ppc64le": 357, "s390
 
 def rename(source: PathAt | Path, target: PathAt | Path) -> None:
     """Rename `source` to `target`, replacing a file that is there. Raise OSError."""
-    with _located(source) as (name, fd), _located(target) as (new, new_fd):
+    with _locate(source) as (name, fd), _locate(target) as (new, new_fd):
         os.replace(name, new, src_dir_fd=fd, dst_dir_fd=new_fd)
 
 
-def exchange(one: PathAt | Path, other: PathAt | Path) -> None:
+def exchange(first: PathAt | Path, second: PathAt | Path) -> None:
     """Let two existing names change places in one step.
 
     Raises OSError: FileNotFoundError when either is missing, an errno of UNSUPPORTED where it cannot be done.
     """
-    _call(one, other, _SWAP if sys.platform == "darwin" else _EXCHANGE)
+    _call(first, second, _SWAP if sys.platform == "darwin" else _EXCHANGE)
 
 
 def rename_new(source: PathAt | Path, target: PathAt | Path) -> None:
@@ -418,17 +418,17 @@ def _copy_tree(source: PathAt, target: PathAt) -> None:
         target.chmod_directory(stat.S_IMODE(status.st_mode) & 0o777 | stat.S_IRWXU)
 
 
-def _located(path: PathAt | Path) -> AbstractContextManager[tuple[str, int | None]]:
-    return path.located() if isinstance(path, PathAt) else nullcontext((os.fspath(path), None))
+def _locate(path: PathAt | Path) -> AbstractContextManager[tuple[str, int | None]]:
+    return path.locate() if isinstance(path, PathAt) else nullcontext((os.fspath(path), None))
 
 
 def _call(source: PathAt | Path, target: PathAt | Path, flags: int) -> None:
     call = _system_call()
-    with _located(source) as (name, fd), _located(target) as (new, new_fd):
-        here, there = (_HERE if at is None else at for at in (fd, new_fd))
+    with _locate(source) as (name, fd), _locate(target) as (new, new_fd):
+        source_fd, target_fd = (_HERE if at is None else at for at in (fd, new_fd))
         # As os.rename does, so that audit hooks see these calls too.
-        sys.audit("os.rename", source, target, here, there)
-        code = call(here, os.fsencode(name), there, os.fsencode(new), flags) if call else errno.ENOSYS
+        sys.audit("os.rename", source, target, source_fd, target_fd)
+        code = call(source_fd, os.fsencode(name), target_fd, os.fsencode(new), flags) if call else errno.ENOSYS
     if code:
         raise OSError(code, os.strerror(code), str(source), None, str(target))
 
@@ -445,14 +445,16 @@ def _system_call() -> RenameCall | None:
 
     library = ctypes.CDLL(None, use_errno=True)
 
-    def by_name(here: int, source: bytes, there: int, target: bytes, flags: int) -> int:
+    def by_name(source_fd: int, source: bytes, target_fd: int, target: bytes, flags: int) -> int:
         function = getattr(library, _NAME)
-        failed = function(ctypes.c_int(here), source, ctypes.c_int(there), target, ctypes.c_uint(flags))
+        failed = function(ctypes.c_int(source_fd), source, ctypes.c_int(target_fd), target, ctypes.c_uint(flags))
         return ctypes.get_errno() if failed else 0
 
-    def by_number(here: int, source: bytes, there: int, target: bytes, flags: int) -> int:
-        number, one, other = (ctypes.c_long(value) for value in (_SYSCALL[platform.machine()], here, there))
-        failed = library.syscall(number, one, source, other, target, ctypes.c_ulong(flags))
+    def by_number(source_fd: int, source: bytes, target_fd: int, target: bytes, flags: int) -> int:
+        number, source_arg, target_arg = (
+            ctypes.c_long(value) for value in (_SYSCALL[platform.machine()], source_fd, target_fd)
+        )
+        failed = library.syscall(number, source_arg, source, target_arg, target, ctypes.c_ulong(flags))
         return ctypes.get_errno() if failed else 0
 
     if hasattr(library, _NAME):

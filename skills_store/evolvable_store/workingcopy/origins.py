@@ -42,7 +42,7 @@ class GitPositions:
 
     def __init__(self, home: Path, folder: WatchedFolder) -> None:
         self._file, self._folder = home / GIT_POSITIONS, str(folder.path)
-        self._known: dict[str, LogPosition] | None = None
+        self._positions: dict[str, LogPosition] | None = None
 
     @property
     def is_new(self) -> bool:
@@ -54,21 +54,21 @@ class GitPositions:
 
         A repository that was made in a folder since counts from its beginning.
         """
-        known = self._load()
+        positions = self._load()
         # A repository that is not noted was made after the folder was imported.
-        return None if known is None else known.get(repository.git, LogPosition())
+        return None if positions is None else positions.get(repository.git, LogPosition())
 
     def forget(self) -> None:
         """Forget the positions of the folder: it is imported again."""
         every = _read(self._file)
         if every.pop(self._folder, None) is not None:
             write_private(self._file, json.dumps(every), durable=False)
-        self._known = None
+        self._positions = None
 
     def remember_new(self, repositories: list[Repository]) -> None:
         """Note where the logs end of those repositories that nothing is noted of."""
-        known = self._load() or {}
-        unknown = [one for one in repositories if one.git not in known]
+        positions = self._load() or {}
+        unknown = [repository for repository in repositories if repository.git not in positions]
         if unknown:
             self.remember(unknown)
 
@@ -77,18 +77,18 @@ class GitPositions:
         with contextlib.suppress(*DAMAGE):
             # Kept in the home: a file in the repository could be brought along with it.
             ends = {repository.git: repository.log_end() for repository in repositories}
-            known = {**(self._load() or {}), **ends}
+            positions = {**(self._load() or {}), **ends}
             every = _read(self._file)
-            every[self._folder] = {git: [end.offset, end.digest] for git, end in known.items()}
+            every[self._folder] = {git: [end.offset, end.digest] for git, end in positions.items()}
             write_private(self._file, json.dumps(every), durable=False)
-            self._known = known
+            self._positions = positions
 
     def _load(self) -> dict[str, LogPosition] | None:
-        if self._known is None:
+        if self._positions is None:
             rows = _read(self._file).get(self._folder)
             if isinstance(rows, dict):
-                self._known = {git: _position(row) for git, row in rows.items()}
-        return self._known
+                self._positions = {git: _position(row) for git, row in rows.items()}
+        return self._positions
 
 
 def _position(row: object) -> LogPosition:
@@ -177,9 +177,9 @@ class OriginResolver:
         """Return whether a directory lies in a checkout of another system than git, whose objects nobody reads here."""
         place = self._folder.path / directory
         above = (place, *place.parents)
-        return any(os.path.lexists(one / name) for one in above for name in _OTHER_SYSTEMS) and not self.repositories(
-            place
-        )
+        return any(
+            os.path.lexists(folder / name) for folder in above for name in _OTHER_SYSTEMS
+        ) and not self.repositories(place)
 
     @property
     def is_new(self) -> bool:
@@ -189,7 +189,7 @@ class OriginResolver:
     def origin(
         self,
         directory: str,
-        known: Manifest,
+        base_manifest: Manifest,
         files: Files,
         otherwise: Identity,
         links: Mapping[str, Path] = MappingProxyType({}),
@@ -201,14 +201,14 @@ class OriginResolver:
 
         A repository that cannot be read counts as holding every file: who cannot decide does not take it for a
         person's.
-        known: the version that was there before.
+        base_manifest: the version that was there before.
         links: paths -> the files that they lead to; these are judged where they lie.
         is_new: the folder is just imported, so the log does not count.
         follows: the folder whose pulls the person follows, '' for none; the identity says which commit a pull brought.
         """
         new = make_manifest(files)
         # The mode is left out: it says nothing about who wrote the bytes.
-        changed = [path for path, entry in new.items() if not _is_same_blob(known.get(path), entry)]
+        changed = [path for path, entry in new.items() if not _is_same_blob(base_manifest.get(path), entry)]
         around = self.repositories(self._folder.path / directory)
         if not changed or not around and not links:
             return FileOrigin(otherwise)
@@ -222,20 +222,22 @@ class OriginResolver:
         if _Bringer.GIT in bringers:
             brought = [path for path, bringer in found.items() if bringer is _Bringer.GIT]
             places = {self._place(directory, path, links): files[path].data for path in brought}
-            commit = self._pulled(places) if follows else ""
+            commit = self._newest_pulled_commit(places) if follows else ""
             waits = self._waits(directory, lock if commit or not follows else busy)
             return FileOrigin(followed_pull(FollowedPull(commit, follows)) if commit else REPOSITORY, waits)
         # Every file is somebody's already, so git has nothing to add.
         settled = not bringers - {_Bringer.PERSON, _Bringer.AGENT}
-        who = _AGENT if unclaimed and _Bringer.AGENT in bringers else otherwise
-        return FileOrigin(who, self._waits(directory, "" if settled else busy))
+        identity = _AGENT if unclaimed and _Bringer.AGENT in bringers else otherwise
+        return FileOrigin(identity, self._waits(directory, "" if settled else busy))
 
     def was_committed(self, directory: str, files: Files, disk: Files) -> bool:
         """Return whether commits of HEAD's log had all of a version's files that differ from those on disk now."""
         differ = [path for path in files if path not in disk or files[path].data != disk[path].data]
-        return bool(differ) and all(self._had(self._place(directory, path, {}), files[path].data) for path in differ)
+        return bool(differ) and all(
+            self._was_committed_at(self._place(directory, path, {}), files[path].data) for path in differ
+        )
 
-    def _had(self, place: Path, data: bytes) -> bool:
+    def _was_committed_at(self, place: Path, data: bytes) -> bool:
         for repository in self.repositories(place.parent):
             inside, position = repository.place_of(place), self._positions.of(repository)
             try:
@@ -269,7 +271,9 @@ class OriginResolver:
             if is_new:
                 self._positions.remember_new(around)
             found[path] = self._bringer(around, place, data, is_new=is_new)
-            if found[path] is _Bringer.GIT and not any(one.is_tracked(one.place_of(place)) for one in around):
+            if found[path] is _Bringer.GIT and not any(
+                repository.is_tracked(repository.place_of(place)) for repository in around
+            ):
                 loose.add(path)
         if _Bringer.NOBODY in found.values():
             # Of a file that git does not track it has a copy elsewhere, such as a licence beside what somebody wrote.
@@ -281,7 +285,7 @@ class OriginResolver:
         place = self._folder.path / directory
         return links.get(path, place / path if place.is_dir() else place)
 
-    def _pulled(self, places: Mapping[Path, bytes]) -> str:
+    def _newest_pulled_commit(self, places: Mapping[Path, bytes]) -> str:
         """Return the newest commit with which a pull brought these files; '' where another act brought one of them."""
         commits = [self._pulled_commit(place, data) for place, data in places.items() if data.strip()]
         return commits[-1] if commits and all(commits) else ""
@@ -294,7 +298,7 @@ class OriginResolver:
                 continue
             try:
                 for line in reversed((repository.log_since(position) or [])[-MAX_LINES:]):
-                    was, now = (repository.blob_at(one, inside) in blobs for one in (line.before, line.after))
+                    was, now = (repository.blob_at(commit, inside) in blobs for commit in (line.before, line.after))
                     if now and not was:
                         return line.after.hex()[:7] if line.after and line.action.startswith(_PULLS) else ""
             except DAMAGE:
@@ -304,7 +308,9 @@ class OriginResolver:
     def _bringer(self, around: list[Repository], place: Path, data: bytes, *, is_new: bool) -> _Bringer:
         if not data.strip():
             return _Bringer.PERSON  # every repository has the empty file, and it says nothing
-        seen = [self._of_repository(one, one.place_of(place), data, is_new=is_new) for one in around]
+        seen = [
+            self._of_repository(repository, repository.place_of(place), data, is_new=is_new) for repository in around
+        ]
         # The least trusted answer of all repositories around wins.
         for bringer in (_Bringer.GIT, _Bringer.STAGED, _Bringer.AGENT, _Bringer.PERSON):
             if bringer in seen:
@@ -372,7 +378,7 @@ class OriginResolver:
         if repository.is_merging() and repository.automatic_merge() is None:
             return False
         sources = [*repository.tips(), *filter(None, [repository.automatic_merge()])]
-        if any(repository.blob_at(one, place) in blobs for one in sources):
+        if any(repository.blob_at(source, place) in blobs for source in sources):
             return False
         return self._is_known(repository, repository.blob_at(repository.head_commit(), place))
 
@@ -405,5 +411,5 @@ def _activity(repository: Repository) -> str:
     return f"git just changed {repository.root}" if 0 <= age < MOVED_SECONDS else ""
 
 
-def _is_same_blob(known: TreeEntry | None, new: TreeEntry) -> bool:
-    return known is not None and known.sha256 == new.sha256
+def _is_same_blob(old: TreeEntry | None, new: TreeEntry) -> bool:
+    return old is not None and old.sha256 == new.sha256

@@ -51,7 +51,7 @@ def mark_of(place: "os.PathLike[str]") -> DirectoryMark | None:
 
 def are_backdated(entries: StatEntries) -> bool:
     """Return whether each file is dated before its last change."""
-    return all(one is None or one.st_mtime_ns < one.st_ctime_ns for _, one in entries)
+    return all(status is None or status.st_mtime_ns < status.st_ctime_ns for _, status in entries)
 
 
 def mark_of_entries(entries: StatEntries, inode: int, *, undated: str = "") -> DirectoryMark:
@@ -73,8 +73,8 @@ class ResolvedBinding:
     mark: DirectoryMark | None = None
     unsynced: bool = False
     before_restart: bool = False
-    untouched: bool = False
-    known: bool = True
+    is_untouched: bool = False
+    is_known: bool = True
 
 
 def resolve(binding: Binding, root: Path, seen: Signature | None) -> ResolvedBinding:
@@ -101,8 +101,8 @@ def resolve(binding: Binding, root: Path, seen: Signature | None) -> ResolvedBin
     for bound, mark in sides:
         untouched = sizeless is not None and sizeless.digest == mark.sizeless or seen.digest == mark.signature
         if untouched or inode_of(place) == mark.inode:
-            return ResolvedBinding(bound, before_restart=True, untouched=untouched)
-    return ResolvedBinding(new, before_restart=True, known=False)
+            return ResolvedBinding(bound, before_restart=True, is_untouched=untouched)
+    return ResolvedBinding(new, before_restart=True, is_known=False)
 
 
 def _resolve_part(
@@ -123,10 +123,10 @@ def _resolve_part(
             return ResolvedBinding(replace(old, signature=seen.digest), pending.old, unsynced=True)
         return ResolvedBinding(old if waits else new, unsynced=True)
     if same or sign_entries(seen.entries, sizes=False).digest == pending.old.sizeless:
-        return ResolvedBinding(old, before_restart=True, untouched=True)
+        return ResolvedBinding(old, before_restart=True, is_untouched=True)
     untouched = sign_entries(seen.entries, sizes=False, undated=part.path).digest == pending.new.sizeless
     # The directory stays through many versions; one from before both may have come back.
-    return ResolvedBinding(old if waits else new, before_restart=True, untouched=untouched, known=untouched)
+    return ResolvedBinding(old if waits else new, before_restart=True, is_untouched=untouched, is_known=untouched)
 
 
 def _has_content(path: Path, seen: os.stat_result | None, sha256: str) -> bool:
@@ -145,7 +145,7 @@ def _has_content(path: Path, seen: os.stat_result | None, sha256: str) -> bool:
             return False
         data, after = stream.read(MAX_PART + 1), os.fstat(fd)
     unchanged = seen is not None and all(
-        (one.st_ino, one.st_ctime_ns) == (seen.st_ino, seen.st_ctime_ns) for one in (before, after)
+        (status.st_ino, status.st_ctime_ns) == (seen.st_ino, seen.st_ctime_ns) for status in (before, after)
     )
     return unchanged and hashlib.sha256(data).hexdigest() == sha256
 

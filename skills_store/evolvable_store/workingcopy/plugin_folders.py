@@ -58,18 +58,18 @@ def plugin_scope(place: PluginPlace, folders: Iterable[WatchedFolder], chosen: M
 
     chosen: scopes of plugins that are not watched yet.
     """
-    taken = dict(chosen)
+    plugins_by_scope = dict(chosen)
     for folder in folders:
         if folder.scope.startswith(PLUGIN) and (other := plugin_place(folder.path)) is not None:
             if other.plugin == place.plugin:
                 return folder.scope
-            taken[folder.scope] = other.plugin
-    return next(scope for scope in place.scopes if taken.get(scope, place.plugin) == place.plugin)
+            plugins_by_scope[folder.scope] = other.plugin
+    return next(scope for scope in place.scopes if plugins_by_scope.get(scope, place.plugin) == place.plugin)
 
 
 def newest_version(plugin: Path) -> Path | None:
     """Return the newest version of a plugin that its client uses, None where there is none."""
-    versions = [one for one in _folders(plugin) if not os.path.lexists(one / _ORPHANED)]
+    versions = [folder for folder in _folders(plugin) if not os.path.lexists(folder / _ORPHANED)]
     return max(versions, key=_age, default=None)
 
 
@@ -78,24 +78,26 @@ def plugin_skills(client: Path) -> list[Path]:
     cache = Path(os.path.realpath(client)).joinpath(*_CACHE)
     plugins = [plugin for market in _folders(cache) for plugin in _folders(market)]
     newest = filter(None, map(newest_version, plugins))
-    return [one / SKILLS for one in newest if _is_folder(one / SKILLS)]
+    return [version / SKILLS for version in newest if _is_folder(version / SKILLS)]
 
 
-def moved_to(folder: WatchedFolder) -> Path | None:
+def find_moved_folder(folder: WatchedFolder) -> Path | None:
     """Return where the skills of a plugin lie now if its client has another version; None where they stay."""
     place = plugin_place(folder.path)
     newest = newest_version(place.plugin) if place is not None else None
     if place is None or newest is None or newest.name == place.version:
         return None
-    wanted = newest / place.inside
-    return wanted if _is_folder(wanted) else None
+    candidate = newest / place.inside
+    return candidate if _is_folder(candidate) else None
 
 
 def _folders(place: Path) -> list[Path]:
     """Return the folders in a folder, without links and hidden ones, by name."""
     try:
         return sorted(
-            place / one.name for one in os.scandir(place) if one.is_dir(follow_symlinks=False) and one.name[0] != "."
+            place / entry.name
+            for entry in os.scandir(place)
+            if entry.is_dir(follow_symlinks=False) and entry.name[0] != "."
         )
     except OSError:
         return []
@@ -113,7 +115,7 @@ def _age(version: Path) -> tuple[tuple[int, ...], bool, float]:
     # The hash of a commit can begin with digits, and says nothing of its age.
     is_commit = match is None or re.fullmatch(r"[0-9a-f]{7,64}", version.name) is not None
     try:
-        made = os.stat(version).st_mtime
+        made_at = os.stat(version).st_mtime
     except OSError:
-        made = 0.0
-    return (() if is_commit else numbers), not (match and match[2].startswith("-")), made
+        made_at = 0.0
+    return (() if is_commit else numbers), not (match and match[2].startswith("-")), made_at

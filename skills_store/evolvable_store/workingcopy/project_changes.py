@@ -36,25 +36,25 @@ def scope_name(place: Path) -> str:
     return name if name and name != USER_SCOPE else "project"
 
 
-def next_scope(store: Store | None, place: Path, known: ProjectMap) -> str:
+def next_scope(store: Store | None, place: Path, project_map: ProjectMap) -> str:
     """Return a scope for a new project: the name of its folder, with a number where another one has it.
 
-    store: None for a library that is still to be made. known: the projects of its home.
+    store: None for a library that is still to be made. project_map: the projects of its home.
     """
-    taken = {one.scope for one in known.projects}
+    taken_scopes = {project.scope for project in project_map.projects}
     if store is not None:
         # Folders that an earlier version watched may have no project in the map.
-        taken |= {one.scope for one in store.backend.bindings.folders()}
+        taken_scopes |= {folder.scope for folder in store.backend.bindings.folders()}
         if is_shared(store):
             # What another member calls so may be another project: the person says whether it is the same.
-            taken |= {head.scope for head in store.heads()}
-    return free_scope(scope_name(place), taken)
+            taken_scopes |= {head.scope for head in store.heads()}
+    return free_scope(scope_name(place), taken_scopes)
 
 
 def enter_project(store: Store, place: Path, scope: str) -> None:
     """Store the scope of a project and the marks of its folder. Raise LibraryBusy, OSError."""
     project = Project(place, scope, _marks(place))
-    change_projects(store.home, lambda known: replace(known.having(project), separated=True))
+    change_projects(store.home, lambda project_map: replace(project_map.with_projects(project), separated=True))
     if is_shared(store):
         store.backend.project_marks.add(scope, shared_marks(place))
 
@@ -69,16 +69,21 @@ def refresh_marks(store: Store, limit: int = MAX_COMMITS) -> None:
 
     limit: commits of each that are looked through for the first one. Raises LibraryBusy, OSError.
     """
-    found = [_refreshed(project, limit) for project in read_projects(store.home).projects]
-    changed = [one for one in found if one is not None]
+    found = [_refresh(project, limit) for project in read_projects(store.home).projects]
+    changed = [updated for updated in found if updated is not None]
     # The map is written only when a mark changed: this runs at every start.
     if changed and not store.read_only:
-        change_projects(store.home, lambda known: known.having(*(one for one in changed if known.scope_of(one.folder))))
-        for one in changed if is_shared(store) else ():
-            store.backend.project_marks.add(one.scope, shared_marks(one.folder))
+        change_projects(
+            store.home,
+            lambda project_map: project_map.with_projects(
+                *(updated for updated in changed if project_map.scope_of(updated.folder))
+            ),
+        )
+        for updated in changed if is_shared(store) else ():
+            store.backend.project_marks.add(updated.scope, shared_marks(updated.folder))
 
 
-def _refreshed(project: Project, limit: int) -> Project | None:
+def _refresh(project: Project, limit: int) -> Project | None:
     now = inode_marks(project.folder)
     # The first commit never changes, so it is looked for once.
     commit = project.marks.commit or commit_mark(project.folder, first_commit(project.folder, limit))
@@ -91,9 +96,9 @@ def rename_project(store: Store, place: Path, scope: str) -> ScopeChange | None:
 
     Raises as change_scope.
     """
-    folders = [one for one in store.backend.bindings.folders() if project_of(one.path) == place]
+    folders = [folder for folder in store.backend.bindings.folders() if project_of(folder.path) == place]
     # Folders of the user's scope stay the user's.
-    moving = [one for one in folders if one.scope not in (scope, USER_SCOPE)]
+    moving = [folder for folder in folders if folder.scope not in (scope, USER_SCOPE)]
     return change_scope(store, moving, scope, keep=is_shared(store)) if moving else None
 
 
@@ -102,23 +107,25 @@ def move_project(store: Store, place: Path) -> bool:
 
     Raises AlreadyExists, LibraryBusy, OSError.
     """
-    found = read_projects(store.home).moved_to(place, lambda commit: holds_commit(place, commit))
+    found = read_projects(store.home).find_moved(place, lambda commit: holds_commit(place, commit))
     if found is None:
         return False
     old = found.folder
 
-    def moved(known: ProjectMap) -> ProjectMap:
-        inside = [one for one in known.projects if one.folder.is_relative_to(old)]
-        arrived = [_arrived(one, place / one.folder.relative_to(old)) for one in inside]
-        return replace(known, projects=tuple(one for one in known.projects if one not in inside)).having(*arrived)
+    def apply_move(project_map: ProjectMap) -> ProjectMap:
+        inside = [project for project in project_map.projects if project.folder.is_relative_to(old)]
+        arrived = [_relocate(project, place / project.folder.relative_to(old)) for project in inside]
+        return replace(
+            project_map, projects=tuple(project for project in project_map.projects if project not in inside)
+        ).with_projects(*arrived)
 
     # First the folders, then the map: after a crash the project is still found as moved.
     store.backend.bindings.move_folders(old, place)
-    change_projects(store.home, moved)
+    change_projects(store.home, apply_move)
     return True
 
 
-def _arrived(project: Project, place: Path) -> Project:
+def _relocate(project: Project, place: Path) -> Project:
     return replace(project, folder=place, marks=replace(inode_marks(place), commit=project.marks.commit))
 
 
@@ -140,10 +147,12 @@ def separate_projects(store: Store) -> None:
     read. Raises LibraryBusy, OSError.
     """
     if not store.read_only:
-        change_projects(store.home, lambda known: known if known.separated else _separated(store, known))
+        change_projects(
+            store.home, lambda project_map: project_map if project_map.separated else _separate(store, project_map)
+        )
 
 
-def _separated(store: Store, known: ProjectMap) -> ProjectMap:
+def _separate(store: Store, project_map: ProjectMap) -> ProjectMap:
     done, by_place = list[str](), defaultdict[Path, list[WatchedFolder]](list)
     for folder in store.backend.bindings.folders():
         place, main = project_of(folder.path), main_folder(folder.path)
@@ -156,14 +165,14 @@ def _separated(store: Store, known: ProjectMap) -> ProjectMap:
             done.append(f"{folder.path} lies in a linked work tree and is not watched any more, {main} counts there")
     for place, folders in by_place.items():
         scope = folders[0].scope
-        if scope == scope_name(place) and any(one.scope == scope for one in known.projects):
-            changed = change_scope(store, folders, next_scope(store, place, known), keep=is_shared(store))
+        if scope == scope_name(place) and any(project.scope == scope for project in project_map.projects):
+            changed = change_scope(store, folders, next_scope(store, place, project_map), keep=is_shared(store))
             done.append(f"{place} is the project {changed.scope} ({len(changed.names)} of its resources)")
             scope = changed.scope
-        known = known.having(Project(place, scope, _marks(place)))
+        project_map = project_map.with_projects(Project(place, scope, _marks(place)))
         if is_shared(store):
             store.backend.project_marks.add(scope, shared_marks(place))
-    return replace(known, separated=True, notices=(*known.notices, *_notice(done)))
+    return replace(project_map, separated=True, notices=(*project_map.notices, *_notice(done)))
 
 
 def _notice(done: Sequence[str]) -> tuple[str, ...]:

@@ -62,22 +62,22 @@ class ProjectMap:
 
     def scope_of(self, folder: Path) -> str | None:
         """Return the scope of a project, None for a folder that is none."""
-        return next((one.scope for one in self.projects if one.folder == folder), None)
+        return next((project.scope for project in self.projects if project.folder == folder), None)
 
-    def having(self, *changed: Project) -> "ProjectMap":
+    def with_projects(self, *changed: Project) -> "ProjectMap":
         """Return the map with these projects, each in place of the one that its folder had."""
-        folders = {one.folder for one in changed}
-        kept = [one for one in self.projects if one.folder not in folders]
-        return replace(self, projects=(*kept, *changed))
+        folders = {project.folder for project in changed}
+        remaining = [project for project in self.projects if project.folder not in folders]
+        return replace(self, projects=(*remaining, *changed))
 
-    def moved_to(self, place: Path, holds: Callable[[str], bool]) -> Project | None:
+    def find_moved(self, place: Path, holds: Callable[[str], bool]) -> Project | None:
         """Return the project that lay elsewhere and lies in this folder now, None for a folder that is new.
 
         holds: tells whether the repository around the place has a commit.
         """
-        gone = [one for one in self.projects if one.folder != place and not os.path.lexists(one.folder)]
+        gone = [project for project in self.projects if project.folder != place and not os.path.lexists(project.folder)]
         here = inode_marks(place) if gone else FolderMarks()
-        found = [one for one in gone if _is_same(one, place, here, holds)]
+        found = [project for project in gone if _is_same(project, place, here, holds)]
         # Of two candidates nobody can say which one it is.
         return found[0] if len(found) == 1 else None
 
@@ -101,13 +101,13 @@ def _is_same(gone: Project, place: Path, here: FolderMarks, holds: Callable[[str
     return one_commit and bool(above) and above[0].is_dir()
 
 
-def free_scope(wanted: str, taken: Iterable[str]) -> str:
+def free_scope(name: str, taken_scopes: Iterable[str]) -> str:
     """Return a scope that nobody has: as wanted, else with the first number from 2 on that makes it one."""
-    used = {*taken, USER_SCOPE}
-    if wanted not in used:
-        return wanted
-    numbered = (f"{wanted[: MAX_NAME - len(end)].rstrip('-')}{end}" for end in (f"-{n}" for n in count(2)))
-    return next(one for one in numbered if one not in used)
+    used = {*taken_scopes, USER_SCOPE}
+    if name not in used:
+        return name
+    numbered = (f"{name[: MAX_NAME - len(end)].rstrip('-')}{end}" for end in (f"-{n}" for n in count(2)))
+    return next(candidate for candidate in numbered if candidate not in used)
 
 
 def inode_marks(place: Path) -> FolderMarks:
@@ -133,35 +133,35 @@ def _inode(place: Path) -> str:
 def read_projects(home: Path) -> ProjectMap:
     """Return the projects of a home, without damaged entries."""
     try:
-        kept = json.loads(read_bounded(home / PROJECTS_FILE, _LIMIT) or b"{}")
+        data = json.loads(read_bounded(home / PROJECTS_FILE, _LIMIT) or b"{}")
     except (GitDamaged, ValueError, RecursionError):
         return ProjectMap()
-    if not isinstance(kept, dict):
+    if not isinstance(data, dict):
         return ProjectMap()
     return ProjectMap(
-        tuple(_parse_projects(kept.get("projects"))), kept.get("separated") is True, _texts(kept.get("notices"))
+        tuple(_parse_projects(data.get("projects"))), data.get("separated") is True, _texts(data.get("notices"))
     )
 
 
-def _parse_projects(kept: object) -> Iterator[Project]:
-    for one in kept if isinstance(kept, list) else ():
-        if not isinstance(one, dict):
+def _parse_projects(rows: object) -> Iterator[Project]:
+    for row in rows if isinstance(rows, list) else ():
+        if not isinstance(row, dict):
             continue
-        folder, scope, commit = (one.get(key) for key in ("folder", "scope", "commit"))
+        folder, scope, commit = (row.get(key) for key in ("folder", "scope", "commit"))
         if not isinstance(folder, str) or "\0" in folder or not os.path.isabs(folder) or not isinstance(scope, str):
             continue
         with contextlib.suppress(InvalidRef):
-            inode = one.get("inode")
+            inode = row.get("inode")
             marks = FolderMarks(
                 inode if isinstance(inode, str) else "",
-                _texts(one.get("skills")),
+                _texts(row.get("skills")),
                 commit if isinstance(commit, str) else "",
             )
             yield Project(Path(folder), check_scope(scope), marks)
 
 
-def _texts(kept: object) -> tuple[str, ...]:
-    return tuple(one for one in kept if isinstance(one, str)) if isinstance(kept, list) else ()
+def _texts(values: object) -> tuple[str, ...]:
+    return tuple(value for value in values if isinstance(value, str)) if isinstance(values, list) else ()
 
 
 def change_projects(home: Path, change: Callable[[ProjectMap], ProjectMap]) -> ProjectMap:
@@ -188,27 +188,33 @@ def add_projects(home: Path, source: Path) -> None:
     """Add those projects of another home whose folders are not known in this one. Raise LibraryBusy, OSError."""
     theirs = read_projects(source)
     if theirs.projects:
-        change_projects(home, lambda known: replace(theirs.having(*known.projects), notices=known.notices))
+        change_projects(
+            home, lambda project_map: replace(theirs.with_projects(*project_map.projects), notices=project_map.notices)
+        )
 
 
 def _write(path: Path, projects: ProjectMap) -> None:
-    kept: dict[str, Any] = {
-        "projects": [_as_json(one) for one in projects.projects],
+    data: dict[str, Any] = {
+        "projects": [_as_json(project) for project in projects.projects],
         "separated": projects.separated,
         "notices": list(projects.notices),
     }
-    write_private(path, json.dumps(kept, indent=1) + "\n")
+    write_private(path, json.dumps(data, indent=1) + "\n")
 
 
-def _as_json(one: Project) -> dict[str, Any]:
-    known = {"inode": one.marks.inode, "skills": list(one.marks.skills), "commit": one.marks.commit}
-    return {"folder": str(one.folder), "scope": one.scope, **{key: value for key, value in known.items() if value}}
+def _as_json(project: Project) -> dict[str, Any]:
+    marks = {"inode": project.marks.inode, "skills": list(project.marks.skills), "commit": project.marks.commit}
+    return {
+        "folder": str(project.folder),
+        "scope": project.scope,
+        **{key: value for key, value in marks.items() if value},
+    }
 
 
 def take_notices(home: Path) -> Sequence[str]:
     """Return the notices about projects for the person, and delete them."""
-    said = read_projects(home).notices
+    notices = read_projects(home).notices
     # Two processes can both read them; then the person sees them twice, and never not at all.
-    if said:
+    if notices:
         change_projects(home, lambda projects: replace(projects, notices=()))
-    return said
+    return notices

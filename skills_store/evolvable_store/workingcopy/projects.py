@@ -36,10 +36,14 @@ class Projects:
     def strangers_at(self, directory: Path) -> list[Path]:
         """Return the folders around a directory that may be projects which moved there, the outermost first."""
         # Nothing can have moved here while every project is in its place.
-        if self._store.read_only or all(os.path.lexists(one.folder) for one in self._map.projects):
+        if self._store.read_only or all(os.path.lexists(project.folder) for project in self._map.projects):
             return []
         places, by_place = surroundings_of(directory, self._user).places, self._by_place
-        return [one for one in reversed(places) if one not in by_place and any(map(os.path.isdir, skill_folders(one)))]
+        return [
+            place
+            for place in reversed(places)
+            if place not in by_place and any(map(os.path.isdir, skill_folders(place)))
+        ]
 
     def scopes_at(self, directory: Path) -> tuple[str, ...]:
         """Return the scopes of the projects that are read from a directory, the nearest first; none for none."""
@@ -71,20 +75,20 @@ class Projects:
         return _scopes_by_place(self._folders, self._map)
 
 
-def scopes_by_map(known: ProjectMap, directory: Path, user: Path) -> tuple[str, ...]:
+def scopes_by_map(project_map: ProjectMap, directory: Path, user: Path) -> tuple[str, ...]:
     """Return the scopes that a map alone has for a directory, the nearest first. user: as for Projects."""
     around = surroundings_of(directory, Path(os.path.realpath(user)))
-    return _scopes_along(around.places, around.nested, _scopes_by_place((), known))
+    return _scopes_along(around.places, around.nested, _scopes_by_place((), project_map))
 
 
-def _scopes_by_place(folders: Iterable[WatchedFolder], known: ProjectMap) -> Mapping[Path, Sequence[str]]:
+def _scopes_by_place(folders: Iterable[WatchedFolder], project_map: ProjectMap) -> Mapping[Path, Sequence[str]]:
     """Return the scopes of each project: of its watched folders, then as the map has it."""
     found: dict[Path, list[str]] = defaultdict(list)
     for folder in folders:
         for place in _places_of(folder.path) if folder.scope != USER_SCOPE and not folder.is_plugins else ():
             found[place].append(folder.scope)
-    for one in known.projects:
-        found[one.folder].append(one.scope)
+    for project in project_map.projects:
+        found[project.folder].append(project.scope)
     return dict(found)
 
 

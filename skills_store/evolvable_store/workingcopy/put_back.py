@@ -37,8 +37,8 @@ class PutBack:
         """Store lost changes as a proposal; return its id. Equal proposals that wait are one."""
         files = merge_resource(lost.head, self._store.files(lost.head, lost.base), disk, lost.files).files
         # The findings of the scan go with the proposal, so that the person sees them in the inbox.
-        held = self._held(directory, lost.head, disk, files)
-        findings = held.findings if held is not None else None
+        hold_decision = self._hold_decision(directory, lost.head, disk, files)
+        findings = hold_decision.findings if hold_decision is not None else None
         why = f"{lost.reason}: the files in {directory} were replaced, not edited from version {lost.head.latest}"
         draft = Draft(lost.head.ref, lost.base, lost.files, why, findings=findings)
         return self._store.backend.proposals.add(self._store.now(), Actor.IMPORT, None, draft)
@@ -46,7 +46,7 @@ class PutBack:
     def waiting(self, ref: Ref) -> Proposal | None:
         """Return the newest proposal of `propose` that waits for a resource, None for none."""
         found = reversed(self._store.backend.proposals.about(ref))
-        return next((one for one in found if one.state == OPEN and is_put_back(one)), None)
+        return next((proposal for proposal in found if proposal.state == OPEN and is_put_back(proposal)), None)
 
     def merge(self, directory: str, head: Head, proposal: Proposal, identity: Identity) -> Head | None:
         """Make a proposal of `propose` without a person; return the new head, None where a person has to decide.
@@ -59,7 +59,7 @@ class PutBack:
         merged = merge_resource(head, store.files(head, proposal.base), now, theirs)
         if merged.conflicts or blocking_problems(find_problems(head.kind, head.name, merged.files)):
             return None
-        if self._held(directory, head, now, merged.files) is not None:
+        if self._hold_decision(directory, head, now, merged.files) is not None:
             return None
         # If the learned content is a version, the lines keep its author.
         trees = {version.tree: version.number for version in store.backend.versions(head.id, 50)}
@@ -71,7 +71,7 @@ class PutBack:
             tx.approve(proposal.id, "merged with the files on disk")
         return store.head(head.ref)
 
-    def _held(self, directory: str, head: Head, before: Files, files: Files) -> HoldDecision | None:
+    def _hold_decision(self, directory: str, head: Head, before: Files, files: Files) -> HoldDecision | None:
         if self._gate is None:
             return None
         return self._gate(IncomingDirectory(self._folder, directory, head.ref, head, before, files, _AGENTS))

@@ -19,7 +19,7 @@ from evolvable_store.workingcopy.folder_names import FolderNames
 from evolvable_store.workingcopy.git_repository import MOVED_SECONDS
 from evolvable_store.workingcopy.incoming import HoldPolicy, SyncReport, describe_results
 from evolvable_store.workingcopy.origins import GitPositions
-from evolvable_store.workingcopy.plugin_folders import moved_to, plugin_place
+from evolvable_store.workingcopy.plugin_folders import find_moved_folder, plugin_place
 from evolvable_store.workingcopy.staged_checkout import StagedCheckout
 from evolvable_store.workingcopy.staging_dir import recovery_notes
 from evolvable_store.workingcopy.sync import WorkingCopy
@@ -79,9 +79,11 @@ class WorkingCopies:
         backend = self._store.backend
         bound = self.bindings.of_directories(folder, directories).values()
         found = backend.authorship.newest_authors({binding.resource for binding in bound}).values()
-        copied = [one for one in found if Identity(one.made.principal, one.made.via) == QUICKSTART]
+        copied = [authors for authors in found if Identity(authors.maker.principal, authors.maker.via) == QUICKSTART]
         if copied:
-            backend.attestations.vouch(((one.resource, one.made.tree) for one in copied), self._store.now(), identity)
+            backend.attestations.vouch(
+                ((authors.resource, authors.maker.tree) for authors in copied), self._store.now(), identity
+            )
 
     def _watch(self, path: Path, scope: str, kind: Kind) -> WatchedFolder:
         """Watch the folder that a path leads to; a path that led to another one goes on with that one's resources."""
@@ -91,8 +93,8 @@ class WorkingCopies:
                 "`evolvable init FOLDER` without --scope finds the right one. A plugin's folder is never written.",
             )
         names, folders = FolderNames(self._store.home), self.folders()
-        same = [one for one in folders if (one.scope, one.kind) == (scope, kind)]
-        turned = names.turned(path, same) if path.resolve() not in {one.path for one in folders} else None
+        same = [watched for watched in folders if (watched.scope, watched.kind) == (scope, kind)]
+        turned = names.find_turned(path, same) if path.resolve() not in {watched.path for watched in folders} else None
         if turned is None:
             folder = self.bindings.add_folder(path, scope, kind)
             if folder not in folders:
@@ -119,13 +121,13 @@ class WorkingCopies:
         is made when it is not there. Nothing that lies in the way is written over. Raises AlreadyExists,
         InvalidArgument, NoSuchResource, OSError.
         """
-        wanted = [self._store.head(Ref(kind, name, scope)) for name in names] if names is not None else None
+        wanted_heads = [self._store.head(Ref(kind, name, scope)) for name in names] if names is not None else None
         folder = self._watch(path, scope, kind)
         folder.path.mkdir(parents=True, exist_ok=True)
         copy = self.copy(folder)
         # First what lies there, so that it becomes versions before anything is written.
         sync = copy.sync()
-        heads = self._store.heads(kind, scope) if wanted is None else wanted
+        heads = self._store.heads(kind, scope) if wanted_heads is None else wanted_heads
         here = {b.resource for b in self.bindings.of_folder(folder).values() if b.version is not None}
         here |= copy.status.linked_resources()
         absent = [head for head in heads if head.id not in here]
@@ -149,10 +151,10 @@ class WorkingCopies:
 
     def copy(self, folder: WatchedFolder) -> WorkingCopy:
         """Return the working copy of a folder, the same one while the folder is."""
-        known = self._copies.get(folder.id)
-        if known is None or known.folder != folder:  # it may have moved, or belong to another scope now
-            known = self._copies[folder.id] = self._working_copy(folder, None)
-        return known
+        working_copy = self._copies.get(folder.id)
+        if working_copy is None or working_copy.folder != folder:  # it may have moved, or belong to another scope now
+            working_copy = self._copies[folder.id] = self._working_copy(folder, None)
+        return working_copy
 
     def _working_copy(self, folder: WatchedFolder, identity: Identity | None) -> WorkingCopy:
         return WorkingCopy(
@@ -190,17 +192,17 @@ class WorkingCopies:
         syncs = [self.copy(folder).sync() for folder in self.folders()]
         # After all folders: git finishes while the others are read.
         syncs = [_sync_after_git(self.copy(sync.folder), sync) for sync in syncs]
-        refs = {taken.ref for sync in syncs for taken in sync.taken}
-        return syncs + (self.behind(refs) if len(syncs) > 1 and refs else [])
+        refs = {imported.ref for sync in syncs for imported in sync.taken}
+        return syncs + (self.sync_behind(refs) if len(syncs) > 1 and refs else [])
 
     def follow_plugins(self) -> None:
         """Watch the version of each plugin that its client uses now. Raise LibraryBusy."""
         for folder in self.folders() if not self._store.read_only else ():
-            place = moved_to(folder) if folder.is_plugins else None
+            place = find_moved_folder(folder) if folder.is_plugins else None
             if place is not None:
                 self.bindings.move_folder(folder, place)
 
-    def behind(self, resources: Iterable[Ref | Head], *, removals: bool = True) -> list[SyncReport]:
+    def sync_behind(self, resources: Iterable[Ref | Head], *, removals: bool = True) -> list[SyncReport]:
         """Bring those directories up to date that hold another version of these resources than the head.
 
         removals: as for WorkingCopy.sync.
@@ -216,7 +218,7 @@ class WorkingCopies:
         return [self.copy(folder).sync(each, removals=removals) for folder, each in directories.items()]
 
     @contextlib.contextmanager
-    def staged(
+    def stage_checkout(
         self, head: Head | None, base: Manifest | None, files: Files, places: Sequence[Place] | None = None
     ) -> Iterator[StagedCheckout]:
         """Build the next version of a resource in the folders, for the transaction that makes it in the body.
@@ -228,7 +230,7 @@ class WorkingCopies:
         try:
             if head is not None and base is not None and not self._store.read_only:
                 places = self.bindings.places([head.id]) if places is None else places
-                if not any(held for _, _, held in places):
+                if not any(is_held for _, _, is_held in places):
                     copies = [(self.copy(folder), binding) for folder, binding, _ in places]
                     checkout.prepare(copies, head, base, files)
             yield checkout
@@ -242,7 +244,9 @@ class WorkingCopies:
         return self.import_saved(heads, self.bindings.places(heads) if heads else [])
 
     def _heads(self, resources: Iterable[Ref | Head]) -> dict[int, Head]:
-        found = [one if isinstance(one, Head) else self._store.head_or_none(one) for one in resources]
+        found = [
+            resource if isinstance(resource, Head) else self._store.head_or_none(resource) for resource in resources
+        ]
         return {head.id: head for head in found if head is not None}
 
     def import_saved(self, heads: Mapping[int, Head], places: Sequence[Place]) -> bool:
@@ -282,7 +286,7 @@ class WorkingCopies:
             return []
         try:
             refs = list(refs)
-            syncs = self.behind(refs, removals=False)
+            syncs = self.sync_behind(refs, removals=False)
             for ref in refs if created else ():
                 head = self._store.head(ref)
                 if not self.bindings.of_resources([head.id]):
@@ -297,12 +301,18 @@ class WorkingCopies:
         """Return the folders and directories that a new resource of this name is to lie in; none where one is taken."""
         if self._store.read_only:
             return []
-        named = [(one, single_name(ref.kind, ref.name, one.path)) for one in self._folders_of(ref.kind, ref.scope)]
-        return [(one.id, name) for one, name in named if not os.path.lexists(one.path / name)]
+        directories = [
+            (folder, single_name(ref.kind, ref.name, folder.path)) for folder in self._folders_of(ref.kind, ref.scope)
+        ]
+        return [(folder.id, name) for folder, name in directories if not os.path.lexists(folder.path / name)]
 
     def _folders_of(self, kind: Kind, scope: str | None) -> list[WatchedFolder]:
-        wanted = (scope or USER_SCOPE, kind)
-        return [one for one in self.folders() if (one.scope, one.kind) == wanted and not one.is_plugins]
+        scope_and_kind = (scope or USER_SCOPE, kind)
+        return [
+            folder
+            for folder in self.folders()
+            if (folder.scope, folder.kind) == scope_and_kind and not folder.is_plugins
+        ]
 
     def _place(self, head: Head) -> list[SyncReport]:
         return [self.copy(folder).place(head) for folder in self._folders_of(head.kind, head.scope)]

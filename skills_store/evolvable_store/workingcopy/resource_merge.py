@@ -28,7 +28,7 @@ def merge_resource(head: Head, base: Files, ours: Files, theirs: Files) -> Merge
         ours: The files that the library has now.
         theirs: The files that the person saved, which win where both sides changed the same lines.
     """
-    return _checked(head, merge_files(base, ours, theirs), ours, theirs, most_grants=1)
+    return _check_merge(head, merge_files(base, ours, theirs), ours, theirs, most_grants=1)
 
 
 def merge_back(head: Head, after: Files, now: Files, before: Files) -> MergeResult:
@@ -36,10 +36,10 @@ def merge_back(head: Head, after: Files, now: Files, before: Files) -> MergeResu
 
     Of an agent also where the result would grant what neither side does. What `before` granted comes back.
     """
-    return _checked(head, merge_files(after, now, before), now, before, most_grants=2)
+    return _check_merge(head, merge_files(after, now, before), now, before, most_grants=2)
 
 
-def _checked(head: Head, merged: MergeResult, ours: Files, theirs: Files, *, most_grants: int) -> MergeResult:
+def _check_merge(head: Head, merged: MergeResult, ours: Files, theirs: Files, *, most_grants: int) -> MergeResult:
     """Return the merge, with the main file of `theirs` where the rules refuse the merged one.
 
     most_grants: how many sides have to lack a grant of the merged agent for it to be refused.
@@ -58,22 +58,22 @@ def _checked(head: Head, merged: MergeResult, ours: Files, theirs: Files, *, mos
     )
     if main not in theirs or (wrong != [True, False, False] and not too_wide):
         return merged
-    overlaps = tuple(one for one in merged.overlaps if one.path != main)
+    overlaps = tuple(overlap for overlap in merged.overlaps if overlap.path != main)
     return MergeResult({**merged.files, main: theirs[main]}, tuple(sorted({*merged.conflicts, main})), overlaps)
 
 
 def _count_widened(main: str, merged: Files, ours: Files, theirs: Files) -> int:
     """Return how many of the sides do not grant all that the merged agent would grant."""
     of_merged, *sides = (read_grants(parse_document(files[main].data)) for files in (merged, ours, theirs))
-    return sum(bool(of_merged.widened(side)) for side in sides)
+    return sum(bool(of_merged.list_added_grants(side)) for side in sides)
 
 
 def name_overlaps(merged: MergeResult) -> str:
     """Return where a merge has conflicts: each file, with its overlapping lines as the side `ours` numbers them."""
     places = []
     for path in merged.conflicts:
-        here = [one for one in merged.overlaps if one.path == path]
-        lines = [_name_lines(one) for one in here[:MOST_NAMED]]
+        here = [overlap for overlap in merged.overlaps if overlap.path == path]
+        lines = [_name_lines(overlap) for overlap in here[:MOST_NAMED]]
         more = [f"{len(here) - MOST_NAMED} more"] if len(here) > MOST_NAMED else []
         places.append(f"{path} ({', '.join([*lines, *more])})" if here else f"{path} (the whole file)")
     more = [f"{len(places) - MOST_NAMED} more files"] if len(places) > MOST_NAMED else []

@@ -30,18 +30,18 @@ def link_problem(folder: WatchedFolder, directory: str, folders: Sequence[Watche
     link = folder.path / directory
     target = target_of(link)
     if target is None:
-        return _led_nowhere(link, folders)
+        return _dangling_problem(link, folders)
     # Discovery follows no link deeper down.
     if "/" in directory:
         return f"{LINK} to {target} below a directory of the folder; only a link directly in the folder is followed"
     single = is_single(folder.kind, directory)
     # Watched folders never lie in one another, so there is one at most.
-    other = next((one for one in folders if target.is_relative_to(one.path)), None)
+    other = next((watched for watched in folders if target.is_relative_to(watched.path)), None)
     lone = holds_main(str(target), folder.kind)
     # A link to a folder around watched folders adds nothing: its resources are seen there.
     if other is None:
-        around = not lone and any(one.path.is_relative_to(target) for one in folders)
-        return "" if around else _unwatched(folder, link, target, folders)
+        around = not lone and any(watched.path.is_relative_to(target) for watched in folders)
+        return "" if around else _unwatched_problem(folder, link, target, folders)
     if other.kind is not folder.kind or other.scope not in (folder.scope, USER_SCOPE):
         return f"{LINK} to {target}, in the folder of {other.kind}s of the scope {other.scope}; {_INSTEAD}"
     if not lone:
@@ -63,14 +63,14 @@ def target_of(link: Path) -> Path | None:
         return None
 
 
-def _led_nowhere(link: Path, folders: Sequence[WatchedFolder]) -> str:
+def _dangling_problem(link: Path, folders: Sequence[WatchedFolder]) -> str:
     """Return why a link that leads to nothing is not followed; '' where it leads to what a watched folder held once."""
     place = link
     try:
         place = Path(os.path.realpath(link))
         os.stat(link)
     except FileNotFoundError:
-        if any(place != one.path and place.is_relative_to(one.path) for one in folders):
+        if any(place != folder.path and place.is_relative_to(folder.path) for folder in folders):
             return ""
         return f"{LINK} to {place}, where nothing is; remove it, or put the directory there"
     except (OSError, ValueError) as error:
@@ -79,7 +79,7 @@ def _led_nowhere(link: Path, folders: Sequence[WatchedFolder]) -> str:
     return f"{LINK} that changes just now; it is looked at again"
 
 
-def _unwatched(folder: WatchedFolder, link: Path, target: Path, folders: Sequence[WatchedFolder]) -> str:
+def _unwatched_problem(folder: WatchedFolder, link: Path, target: Path, folders: Sequence[WatchedFolder]) -> str:
     """Return why a link out of all watched folders is not followed, and the step that would change that."""
     lone = holds_main(str(target), folder.kind)
     place = target.parent if lone else target
@@ -94,13 +94,13 @@ def _unwatched(folder: WatchedFolder, link: Path, target: Path, folders: Sequenc
     scope = (
         f" --scope {USER_SCOPE if leaves else folder.scope}" if work_tree(place) or folder.scope != USER_SCOPE else ""
     )
-    whose = "if that folder is yours, " if leaves else ""
-    return f"{where}, which is not watched; {whose}`evolvable init{kind}{scope} {place}` takes it in"
+    condition = "if that folder is yours, " if leaves else ""
+    return f"{where}, which is not watched; {condition}`evolvable init{kind}{scope} {place}` takes it in"
 
 
 def _can_be_taken_in(place: Path, folder: WatchedFolder, folders: Sequence[WatchedFolder]) -> bool:
     """Return whether `evolvable init` of this place can be the advice."""
-    beside = any(place.is_relative_to(one.path) or one.path.is_relative_to(place) for one in folders)
+    beside = any(place.is_relative_to(watched.path) or watched.path.is_relative_to(place) for watched in folders)
     inside = ".git" in place.parts or place == Path(place.anchor)
     return not beside and not inside and not holds_main(str(place), folder.kind)
 

@@ -25,8 +25,8 @@ def shared_marks(place: Path) -> frozenset[str]:
         return frozenset()
     inside = place.relative_to(root).as_posix()
     # Two marks: a fork has another address, a clone over another protocol the same.
-    known = {"remote": plain_address(_origin(root)), "commit": first_commit(place)}
-    return frozenset(_digest(kind, value, inside) for kind, value in known.items() if value)
+    mark_values = {"remote": plain_address(_origin(root)), "commit": first_commit(place)}
+    return frozenset(_digest(kind, value, inside) for kind, value in mark_values.items() if value)
 
 
 def plain_address(address: str) -> str:

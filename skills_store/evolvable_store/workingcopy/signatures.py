@@ -42,7 +42,7 @@ class Signature:
     newest: int
     entries: StatEntries = field(default_factory=list, compare=False, repr=False)
 
-    def trusted(self, taken_ns: int) -> bool:
+    def is_trusted(self, taken_ns: int) -> bool:
         """Return whether an equal digest later means equal content, when this was taken at `taken_ns`."""
         # A later write within the same tick of the clock would leave equal times.
         return self.newest < taken_ns - RACY_NS

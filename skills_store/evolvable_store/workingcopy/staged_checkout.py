@@ -88,9 +88,9 @@ class _Change:
     def between(cls, base: Manifest, manifest: Manifest, files: Files) -> "_Change":
         added = frozenset(manifest.keys() - base.keys())
         changed = [path for path, entry in manifest.items() if base.get(path) != entry]
-        one = len(changed) == 1 and not base.keys() - manifest.keys()
+        is_single_change = len(changed) == 1 and not base.keys() - manifest.keys()
         # A larger file would be read whole at every look at the directory.
-        if not one or manifest[changed[0]].size > MAX_PART:
+        if not is_single_change or manifest[changed[0]].size > MAX_PART:
             return cls(files, added, manifest.tree)
         (path,) = changed
         before = Manifest({SINGLE: base[path]}).tree if path in base else ""
@@ -154,9 +154,9 @@ class StagedCheckout:
                     return
             # In the order of their ids: two updates that lock the same folders cannot wait for each other.
             for copy in sorted({copy.folder.id: copy for copy, _ in places}.values(), key=lambda copy: copy.folder.id):
-                self._open.enter_context(copy.locked(STAGED_LOCK_SECONDS))
+                self._open.enter_context(copy.lock(STAGED_LOCK_SECONDS))
             # Again with the locks held: somebody may have saved while the files were built.
-            if any(self._seen(staged) != staged.old.signature for staged in self._staged):
+            if any(self._current_digest(staged) != staged.old.signature for staged in self._staged):
                 self.close()
         except (EvolvableError, OSError):
             self.close()
@@ -198,7 +198,7 @@ class StagedCheckout:
         if copy.obstacle() or copy.is_read_only(binding.directory):
             return False
         seen, resolved = copy.status.last_seen(binding)
-        if seen is None or any(one is not None and is_link(one) for _, one in seen.entries):
+        if seen is None or any(status is not None and is_link(status) for _, status in seen.entries):
             return False  # a link that belongs to a version is kept by a sync
         if resolved.mark is None or resolved.binding.version != self._head.version:
             return False
@@ -212,7 +212,7 @@ class StagedCheckout:
             self._staged.append(staged)
         return staged is not None
 
-    def _seen(self, staged: _StagedDirectory) -> str:
+    def _current_digest(self, staged: _StagedDirectory) -> str:
         seen = staged.copy.status.signature(staged.binding.directory)
         return seen.digest if seen is not None else ""
 

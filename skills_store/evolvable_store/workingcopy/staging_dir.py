@@ -198,8 +198,8 @@ class Slot:
     @classmethod
     def fresh(cls, place: OpenStagingDirectory, name: str) -> "Slot":
         """Return an unused slot for a folder of this name."""
-        shown = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
-        return cls(place, f"{shown}.{os.getpid()}-{secrets.token_hex(6)}")
+        safe_name = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
+        return cls(place, f"{safe_name}.{os.getpid()}-{secrets.token_hex(6)}")
 
     @classmethod
     def of(cls, old: Path, place: OpenStagingDirectory) -> "Slot":
@@ -273,11 +273,11 @@ class Slot:
 
     def clear(self) -> None:
         """Delete all of the slot; the note stays as long as a folder could not be deleted."""
-        there = [folder for folder in (self.new, self.ready, self.old, self.gone) if folder.exists()]
-        for folder in there:
+        existing = [folder for folder in (self.new, self.ready, self.old, self.gone) if folder.exists()]
+        for folder in existing:
             self.delete(folder)
         # The note goes last: an entry without a note is a stranger's.
-        if not any(folder.exists() for folder in there if folder != self.gone):
+        if not any(folder.exists() for folder in existing if folder != self.gone):
             self.part.unlink(missing_ok=True)
             self.note.unlink(missing_ok=True)
 
@@ -307,11 +307,11 @@ def unknown_entries(root: Path, notes: Path) -> list[Path]:
 
     They come from another library, an older version, or a repository. They are never read, moved or deleted.
     """
-    known, found = set(list_stems(notes)), []
+    known_stems, found = set(list_stems(notes)), []
     for folder in possible_staging(root):
         with suppress(OSError), open_real(folder, readable=True) as directory:
             names = os.listdir(folder if directory.fd is None else directory.fd)
-            found += [folder / name for name in names if name != ".gitignore" and Path(name).stem not in known]
+            found += [folder / name for name in names if name != ".gitignore" and Path(name).stem not in known_stems]
     return sorted(found)
 
 

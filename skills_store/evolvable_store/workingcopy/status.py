@@ -56,7 +56,7 @@ class DirectoryState:
         if self.reading is None:
             return ""
         seen = Signature(self.reading.signature, self.reading.newest)
-        return seen.digest if seen.trusted(self.taken_ns) else ""
+        return seen.digest if seen.is_trusted(self.taken_ns) else ""
 
     @property
     def edit_kind(self) -> str:
@@ -155,15 +155,19 @@ class StatusReader:
         # An emptied file that is known is a directory like any other: a sync says what is wrong with it.
         emptied = {directory for directory, why in found.left_out.items() if why == EMPTY_FILE and directory in bound}
         problems = {directory: why for directory, why in self._link_problems(found.links).items() if why}
-        left_out = {one: why for one, why in (found.left_out | problems).items() if one not in emptied}
-        held = [directory for directory, binding in bound.items() if binding.version is not None]
+        left_out = {
+            directory: why for directory, why in (found.left_out | problems).items() if directory not in emptied
+        }
+        bound_directories = [directory for directory, binding in bound.items() if binding.version is not None]
         # All of them at once: a disk that is not mounted, not a person who deleted each.
-        gone = not any(os.path.lexists(self._folder.path / directory) for directory in held)
-        return FolderSurvey({*bound, *found.directories}, left_out, len(held) > 1 and not found.directories and gone)
+        gone = not any(os.path.lexists(self._folder.path / directory) for directory in bound_directories)
+        return FolderSurvey(
+            {*bound, *found.directories}, left_out, len(bound_directories) > 1 and not found.directories and gone
+        )
 
     def linked_resources(self) -> set[int]:
         """Return the resources that links in this folder lead to."""
-        links = self.linked(discover(str(self._folder.path), self._folder.kind).links)
+        links = self.filter_linked(discover(str(self._folder.path), self._folder.kind).links)
         real = {target_of(self._folder.path / directory) for directory in links}
         return {
             binding.resource
@@ -172,7 +176,7 @@ class StatusReader:
             if folder.path / directory in real
         }
 
-    def linked(self, directories: Iterable[str]) -> set[str]:
+    def filter_linked(self, directories: Iterable[str]) -> set[str]:
         """Return the directories that are links to resources of a watched folder; see `link_problem`."""
         return {directory for directory, why in self._link_problems(directories).items() if not why}
 
@@ -181,13 +185,15 @@ class StatusReader:
         folders = self._bindings.folders() if links else []
         return {directory: link_problem(self._folder, directory, folders) for directory in links}
 
-    def looks(self, directories: Sequence[str], unchanged: set[str] | None = None) -> Iterator[DirectoryState]:
+    def find_changed_states(
+        self, directories: Sequence[str], unchanged: set[str] | None = None
+    ) -> Iterator[DirectoryState]:
         """Yield those directories that need a step; add to `unchanged` those that hold the head, by stat alone."""
         bindings = self._bindings.of_directories(self._folder, directories)
         heads = self._store.backend.heads_by_id({b.resource for d in directories if (b := bindings.get(d))})
         # By name only where no row binds the directory: a row is more certain than a folder's name.
         names = {directory: self.resource_name(directory) for directory in directories if directory not in bindings}
-        named = self._heads_by_name(set(filter(None, names.values())))
+        heads_by_name = self._heads_by_name(set(filter(None, names.values())))
         for directory in directories:
             # The time comes first: a change after it makes the signature untrusted.
             taken_ns, now = time.time_ns(), self.signature(directory)
@@ -199,18 +205,18 @@ class StatusReader:
                 self.missing.pop(directory, None)
             if now is None or self.refused.get(directory) != now.digest:
                 self.refused.pop(directory, None)  # the same again is a new fault
-            if directory not in self.with_powers and self._unchanged(directory, binding, head, now):
+            if directory not in self.with_powers and self._is_unchanged(directory, binding, head, now):
                 if unchanged is not None and now is not None and directory not in self.refused:
                     unchanged.add(directory)
                 continue
             name = head.name if head else names[directory]
-            head = head or named.get(name)
-            yield replace(self.look(directory, binding, head, name, now, taken_ns), resolved=resolved)
+            head = head or heads_by_name.get(name)
+            yield replace(self.read_state(directory, binding, head, name, now, taken_ns), resolved=resolved)
 
     def _heads_by_name(self, names: set[str]) -> dict[str, Head]:
         return self._store.backend.heads_by_name(self._folder.kind, self._folder.scope, names) if names else {}
 
-    def changed(self, directories: set[str]) -> set[str]:
+    def filter_changed(self, directories: set[str]) -> set[str]:
         """Return the directories that need a step, or whose disappearance is remembered."""
         bindings = self._bindings.of_directories(self._folder, directories) if directories else {}
         heads = self._store.backend.heads_by_id({b.resource for b in bindings.values()}) if bindings else {}
@@ -224,7 +230,7 @@ class StatusReader:
         now = self.signature(binding.directory)
         resolved = self.resolve(binding, now)
         self._last = (binding, now, resolved)
-        return self._unchanged(binding.directory, resolved.binding, head, now)
+        return self._is_unchanged(binding.directory, resolved.binding, head, now)
 
     def last_seen(self, binding: Binding) -> tuple[Signature | None, ResolvedBinding]:
         """Return the signature of a directory and what it holds, as `is_unchanged` saw it if that was just asked.
@@ -274,7 +280,7 @@ class StatusReader:
             return reading
         files = self.with_modes(head, number, reading.files)
         files = self.whole(head, number, files) if single else files
-        restored = dict(self.powers.restored(directory, head, number, files))
+        restored = dict(self.powers.restore_files(directory, head, number, files))
         return replace(reading, files=restored, on_disk=files if restored != files else None)
 
     def _read_folder(self, directory: str, now: Signature | None) -> FolderContents:
@@ -293,22 +299,22 @@ class StatusReader:
         others = {path: entry for path, entry in self._store.manifest(head, number).items() if path not in files}
         return {**self._store.files_of(Manifest(others)), **files}
 
-    def is_given_otherwise(self, look: DirectoryState) -> bool:
+    def is_given_otherwise(self, state: DirectoryState) -> bool:
         """Return whether a directory was given something else for its version than it would be given now."""
-        reading, head = look.reading, look.head
+        reading, head = state.reading, state.head
         if reading is None or head is None:
             return False
-        if reading.on_disk is None and look.directory not in self.with_powers:
+        if reading.on_disk is None and state.directory not in self.with_powers:
             return False
-        return self.powers.would_give(look.directory, head, reading.files, reading.lying) != reading.lying
+        return self.powers.would_give(state.directory, head, reading.files, reading.lying) != reading.lying
 
-    def note_edit(self, look: DirectoryState) -> None:
+    def note_edit(self, state: DirectoryState) -> None:
         """Record the powers written into a directory, before its content becomes a version."""
-        reading, head = look.reading, look.head
+        reading, head = state.reading, state.head
         if reading is not None and reading.on_disk is not None and head is not None:
-            self.powers.note_edit(look.directory, head, reading.on_disk, reading.files)
+            self.powers.note_edit(state.directory, head, reading.on_disk, reading.files)
 
-    def _unchanged(self, directory: str, binding: Binding | None, head: Head | None, now: Signature | None) -> bool:
+    def _is_unchanged(self, directory: str, binding: Binding | None, head: Head | None, now: Signature | None) -> bool:
         if now is not None and self.refused.get(directory) == now.digest:
             return True
         if binding is None or head is None:
@@ -318,7 +324,7 @@ class StatusReader:
         # '' is a signature that was not trusted: then the content is compared.
         return binding.version == head.version and binding.signature != "" and binding.signature == now.digest
 
-    def look(
+    def read_state(
         self,
         directory: str,
         binding: Binding | None,

@@ -91,9 +91,9 @@ class WorkingCopy:
         """
         self.store, self.folder, self.grace = store, folder, grace
         self._answers = identity is not None
-        given = identity or Identity(Principal.UNKNOWN, "file")
-        self._identity, self._allowed = PLUGIN_FILES if folder.is_plugins else given, allowed
-        self._held_files = store.backend.held
+        effective_identity = identity or Identity(Principal.UNKNOWN, "file")
+        self._identity, self._allowed = PLUGIN_FILES if folder.is_plugins else effective_identity, allowed
+        self._held_files = store.backend.held_directories
         self._bindings = store.backend.bindings
         self.status = StatusReader(store, self._bindings, folder, powers, forks)
         self._plan = SyncPlan(store, folder, self.status, self._identity, gate)
@@ -134,12 +134,12 @@ class WorkingCopy:
         self, directories: Iterable[str] | None, sync: SyncReport, removals: bool, imports: bool
     ) -> Iterator[tuple[int, int]]:
         """Sync one batch after the other, each with the folder's lock; yield how many directories are done, of all."""
-        wanted: list[str] | None = None
+        wanted_directories: list[str] | None = None
         done, is_new = 0, False
-        while wanted is None or done < len(wanted):
+        while wanted_directories is None or done < len(wanted_directories):
             if self._is_stale(sync):
                 return
-            with self.locked():
+            with self.lock():
                 # Asked with the lock held: the folder may have been dropped, or the owner deposed, while this waited.
                 if not self._allowed() or not self._bindings.is_watched(self.folder):
                     sync.stale = True
@@ -147,24 +147,24 @@ class WorkingCopy:
                 # Another thread may have had a turn of its own in between, with other values.
                 self._removals = removals
                 self.status.with_powers = self.status.powers.directories()
-                if wanted is None:
+                if wanted_directories is None:
                     # First what a crash left: a sync would take the middle of a swap for an edit.
                     self._recover(sync)
                     # Once, in the first turn: later ones belong to the same import.
                     is_new = self._plan.begin()
                     sync.held += self.recent_imports.judge() if self.recent_imports.imported else []
-                    wanted = self._wanted(directories, sync)
+                    wanted_directories = self._directories_to_sync(directories, sync)
                 self._plan.is_new = is_new
                 self._plan.held = self._held_files.of_folder(self.folder)
-                batch = wanted[done : done + BATCH]
+                batch = wanted_directories[done : done + BATCH]
                 if batch:
                     self._sync_batch(batch if imports or self._answers else self._without_imported(batch), sync)
-                is_last = done + len(batch) >= len(wanted)
+                is_last = done + len(batch) >= len(wanted_directories)
                 if is_last and not sync.stale and (directories is None or self._plan.has_read_locks):
-                    self._settle_installed(wanted, sync)
+                    self._settle_installed(wanted_directories, sync)
             done += len(batch)
             if batch:
-                yield done, len(wanted)
+                yield done, len(wanted_directories)
 
     def _is_stale(self, sync: SyncReport) -> bool:
         """Return whether the folder cannot be synchronised now, and note so."""
@@ -176,7 +176,7 @@ class WorkingCopy:
         self.status.missing.clear()
         return True
 
-    def _wanted(self, directories: Iterable[str] | None, sync: SyncReport) -> list[str]:
+    def _directories_to_sync(self, directories: Iterable[str] | None, sync: SyncReport) -> list[str]:
         if directories is None:
             survey = self.status.everything()
             directories, sync.stale = survey.directories, survey.gone
@@ -190,10 +190,10 @@ class WorkingCopy:
         An import is the first look at a folder, or is on somebody's behalf: what it has not come to yet is left to it.
         """
         imports = everything and (self._answers or self._plan.origins.is_new)
-        with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as locks:
             if imports:
                 # A second lock, held across batches: others may sync what is bound, and leave the rest to this import.
-                held.enter_context(exclusive(self._lock_file("import"), LOCK_SECONDS, str(self.folder.path)))
+                locks.enter_context(exclusive(self._lock_file("import"), LOCK_SECONDS, str(self.folder.path)))
             yield imports
 
     def _without_imported(self, directories: Sequence[str]) -> Sequence[str]:
@@ -215,10 +215,10 @@ class WorkingCopy:
         """Return whether a directory of the folder cannot be written, because it or the folder is read-only."""
         return self.folder.is_plugins or any(map(is_read_only, (self.folder.path, self.folder.path / directory)))
 
-    def _check_writable(self, look: DirectoryState, head: Head) -> None:
-        if self.is_read_only(look.directory):
+    def _check_writable(self, state: DirectoryState, head: Head) -> None:
+        if self.is_read_only(state.directory):
             raise Refused(
-                f"{self.folder.path / look.directory} is read-only, so {head.ref} is not written there.",
+                f"{self.folder.path / state.directory} is read-only, so {head.ref} is not written there.",
                 "The library is right; the program that makes the folder has to bring it.",
             )
 
@@ -228,7 +228,7 @@ class WorkingCopy:
 
     def _without_links(self, directories: set[str]) -> set[str]:
         """Return the directories without those that are links to another folder's resources; these are not bound."""
-        linked = self.status.linked(filter(is_inside, directories))
+        linked = self.status.filter_linked(filter(is_inside, directories))
         for binding in self._bindings.of_directories(self.folder, linked).values() if linked else ():
             self._bindings.unbind(binding)
         # A row of the library's file may say anything; only names below the folder are looked at.
@@ -241,7 +241,7 @@ class WorkingCopy:
         """
         sync = SyncReport(self.folder)
         directory = single_name(head.kind, head.name, self.folder.path)
-        if self.status.linked([directory]):
+        if self.status.filter_linked([directory]):
             return sync  # it is written into the folder that the link leads to
         if directory in self._held_files.of_folder(self.folder):
             return self.sync([directory])  # what lies there waited for this decision
@@ -250,7 +250,7 @@ class WorkingCopy:
                 DirectoryIssue(directory, (f"it is in the way of {head.ref}, which is not written here",))
             )
             return sync
-        with self.locked():
+        with self.lock():
             if forks and head.kind is Kind.SKILL:
                 self.status.powers.own(directory, head)
             # With no version: it is written as soon as the folder is there, if not now.
@@ -280,7 +280,7 @@ class WorkingCopy:
                 with open_staging(staging) as place:
                     self._trash.put_back(entry.id, place.target(directory), all_files=False)
 
-    def locked(self, seconds: float = LOCK_SECONDS) -> contextlib.AbstractContextManager[None]:
+    def lock(self, seconds: float = LOCK_SECONDS) -> contextlib.AbstractContextManager[None]:
         """Hold the lock of the folder for the body. Raise LibraryBusy."""
         return exclusive(self._lock_file("folder"), seconds, str(self.folder.path))
 
@@ -310,31 +310,31 @@ class WorkingCopy:
         later: list[tuple[DirectoryState, SyncStep]] = []
         again: list[str] = []
         names: set[str] = set()
-        for look in self.status.looks(directories, sync.unchanged):
-            if look.reading is not None and not look.signature:
-                sync.unsettled.add(look.directory)
-            step = self._plan.decide_held(look, sync) or self._plan.decide(look)
-            if step in (SyncStep.SNAPSHOT, SyncStep.RENAME, SyncStep.BIND) and not self._plan.is_fit(look, step, sync):
+        for state in self.status.find_changed_states(directories, sync.unchanged):
+            if state.reading is not None and not state.signature:
+                sync.unsettled.add(state.directory)
+            step = self._plan.decide_held(state, sync) or self._plan.decide(state)
+            if step in (SyncStep.SNAPSHOT, SyncStep.RENAME, SyncStep.BIND) and not self._plan.is_fit(state, step, sync):
                 continue
-            if step is SyncStep.BIND and not self.folder.is_plugins and self.status.is_given_otherwise(look):
+            if step is SyncStep.BIND and not self.folder.is_plugins and self.status.is_given_otherwise(state):
                 step = SyncStep.CHECKOUT
             if step is SyncStep.BIND:
-                sync.unchanged.add(look.directory)
-                binding = self._binding(look, look.head, look.tree, sync)
-                bound += [binding] if binding != look.binding else []
+                sync.unchanged.add(state.directory)
+                binding = self._binding(state, state.head, state.tree, sync)
+                bound += [binding] if binding != state.binding else []
             elif step in (SyncStep.SNAPSHOT, SyncStep.RENAME):
-                ref = self._plan.choose_ref(look, step, names)
+                ref = self._plan.choose_ref(state, step, names)
                 if ref.name in names:
-                    again.append(look.directory)  # a second directory of one resource is merged into the first
+                    again.append(state.directory)  # a second directory of one resource is merged into the first
                     continue
                 names.add(ref.name)
-                edit = self._plan.edit(look, ref, step)
+                edit = self._plan.edit(state, ref, step)
                 if edit.waits:
-                    sync.waiting_for_git[look.directory] = edit.waits
+                    sync.waiting_for_git[state.directory] = edit.waits
                 elif not self._plan.hold(edit, sync):
                     edits.append(edit)
             elif step is not SyncStep.NOTHING:
-                later.append((look, step))
+                later.append((state, step))
         # One write for all directories that hold the head.
         self._bindings.bind(bound)
         plain = [edit for edit in edits if edit.lost is None]
@@ -343,45 +343,45 @@ class WorkingCopy:
         for edit in edits:
             if edit.lost is not None:
                 self._take_replaced(edit, edit.lost, sync)
-        for look, step in later:
-            self._one(look, step, sync)
+        for state, step in later:
+            self._take_step(state, step, sync)
         return again
 
     def _snapshot(self, edits: Sequence[Edit], sync: SyncReport) -> None:
         if not edits:
             return
         try:
-            replaced = [f"{REPLACED}: version {edit.expected}" for edit in edits if edit.lost is not None]
+            replaced = [f"{REPLACED}: version {edit.expected_version}" for edit in edits if edit.lost is not None]
             with self._transaction(change_reason(self._place, edits), replaced, edits[0].identity) as tx:
                 for edit in edits:
-                    assert edit.look.reading is not None
-                    self.status.note_edit(edit.look)
-                    tx.put(edit.ref, edit.look.reading.files, expected_version=edit.expected)
-                    tx.bind(self.folder.id, edit.look.directory, edit.look.signature)
+                    assert edit.state.reading is not None
+                    self.status.note_edit(edit.state)
+                    tx.put(edit.ref, edit.state.reading.files, expected_version=edit.expected_version)
+                    tx.bind(self.folder.id, edit.state.directory, edit.state.signature)
         except Invalid as error:
             # One that nobody foresaw must not keep the others out.
             if len(edits) == 1:
-                sync.refused.append(DirectoryIssue(edits[0].look.directory, (error.text,)))
+                sync.refused.append(DirectoryIssue(edits[0].state.directory, (error.text,)))
             else:
                 for edit in edits:
                     self._snapshot([edit], sync)
             return
         for edit, written in zip(edits, tx.written, strict=True):
             assert written.version is not None
-            who = edit.identity.principal
-            sync.taken.append(ImportedDirectory(edit.look.directory, edit.ref, written.version, edit.how, who))
-            place = self.folder.path / edit.look.directory
-            if who is Principal.UNKNOWN and self._plan.origins.repositories(place):
-                self.recent_imports.note(edit.look.directory, written.version)
-            if edit.ref.name != edit.look.name:
-                sync.warnings.append(DirectoryIssue(edit.look.directory, (name_taken(edit.ref),)))
+            principal = edit.identity.principal
+            sync.taken.append(ImportedDirectory(edit.state.directory, edit.ref, written.version, edit.how, principal))
+            place = self.folder.path / edit.state.directory
+            if principal is Principal.UNKNOWN and self._plan.origins.repositories(place):
+                self.recent_imports.note(edit.state.directory, written.version)
+            if edit.ref.name != edit.state.name:
+                sync.warnings.append(DirectoryIssue(edit.state.directory, (name_taken(edit.ref),)))
 
     def _take_replaced(self, edit: Edit, lost: LostChanges, sync: SyncReport) -> None:
         """Make a version of files that replaced the library's, and put learned lines back or propose that."""
-        look = edit.look
-        assert look.reading is not None
+        state = edit.state
+        assert state.reading is not None
         # The proposal comes first: a crash after it loses nothing, and the next sync finds the files again.
-        number = self._put_back.propose(look.directory, lost, look.reading.files)
+        number = self._put_back.propose(state.directory, lost, state.reading.files)
         self._snapshot([edit], sync)
         head, proposals = self.store.head(edit.ref), self.store.backend.proposals
         if head.latest == lost.head.latest:
@@ -389,29 +389,29 @@ class WorkingCopy:
             proposals.reject(number, "the files were not imported, so nothing is lost")
             return
         proposal = proposals.get(number)
-        if lost.source is SourceKind.NONE or not self._merge_back(look, head, proposal, edit.identity, sync):
-            sync.replaced.append(HeldContent(look.directory, edit.ref, number, lost.reason))
+        if lost.source is SourceKind.NONE or not self._merge_back(state, head, proposal, edit.identity, sync):
+            sync.replaced.append(HeldContent(state.directory, edit.ref, number, lost.reason))
 
     def _merge_back(
-        self, look: DirectoryState, head: Head, proposal: Proposal, identity: Identity, sync: SyncReport
+        self, state: DirectoryState, head: Head, proposal: Proposal, identity: Identity, sync: SyncReport
     ) -> bool:
         """Put learned lines back into a directory that holds the head; return whether no person has to decide."""
         try:
-            new = self._put_back.merge(look.directory, head, proposal, identity)
+            new = self._put_back.merge(state.directory, head, proposal, identity)
         except VersionConflict:
             return False
         except EvolvableError as error:
-            sync.warnings.append(DirectoryIssue(look.directory, (error.text,)))
+            sync.warnings.append(DirectoryIssue(state.directory, (error.text,)))
             return False
         if new is None or new.version is None:
             return False
-        sync.taken.append(ImportedDirectory(look.directory, new.ref, new.version, "merged", identity.principal))
-        self._one(replace(look, head=new), SyncStep.CHECKOUT, sync)
+        sync.taken.append(ImportedDirectory(state.directory, new.ref, new.version, "merged", identity.principal))
+        self._take_step(replace(state, head=new), SyncStep.CHECKOUT, sync)
         return True
 
     def _settle_installed(self, directories: Sequence[str], sync: SyncReport) -> None:
         """Merge waiting proposals where an installer's lock file now names the skill as replaced; note the file."""
-        changed = {one for one in directories if self._plan.installed.is_replaced(one)}
+        changed = {candidate for candidate in directories if self._plan.installed_skills.is_replaced(candidate)}
         bound = self._bindings.of_directories(self.folder, sorted(changed)) if changed else {}
         heads = self.store.backend.heads_by_id({binding.resource for binding in bound.values()}) if bound else {}
         for directory, binding in bound.items():
@@ -419,12 +419,12 @@ class WorkingCopy:
             proposal = self._put_back.waiting(head.ref) if binding.version == head.version is not None else None
             if proposal is not None and directory not in self._plan.held:
                 mark = self.status.signature(directory)
-                look = self.status.look(directory, binding, head, head.name, mark, time.time_ns())
-                if look.tree == head.tree and self._merge_back(look, head, proposal, self._identity, sync):
-                    sync.replaced = [one for one in sync.replaced if one.proposal != proposal.id]
-        unread = {one.directory for one in sync.refused} | sync.unsettled | sync.waiting_for_git.keys()
+                state = self.status.read_state(directory, binding, head, head.name, mark, time.time_ns())
+                if state.tree == head.tree and self._merge_back(state, head, proposal, self._identity, sync):
+                    sync.replaced = [content for content in sync.replaced if content.proposal != proposal.id]
+        unread = {issue.directory for issue in sync.refused} | sync.unsettled | sync.waiting_for_git.keys()
         with contextlib.suppress(OSError):
-            self._plan.installed.note(set(directories) - unread)
+            self._plan.installed_skills.note(set(directories) - unread)
 
     @property
     def _place(self) -> str:
@@ -432,135 +432,140 @@ class WorkingCopy:
         return self.folder.path.name if self.store.backend.journal == "postgresql" else str(self.folder.path)
 
     def _transaction(self, reason: str, evidence: Sequence[str] = (), identity: Identity | None = None) -> Transaction:
-        who = identity or self._identity
-        return self.store.transaction(ACTORS.get(who.principal, Actor.HUMAN), reason, evidence=evidence, identity=who)
+        effective_identity = identity or self._identity
+        return self.store.transaction(
+            ACTORS.get(effective_identity.principal, Actor.HUMAN),
+            reason,
+            evidence=evidence,
+            identity=effective_identity,
+        )
 
-    def _one(self, look: DirectoryState, step: SyncStep, sync: SyncReport) -> None:
+    def _take_step(self, state: DirectoryState, step: SyncStep, sync: SyncReport) -> None:
         try:
             if step is SyncStep.TOMBSTONE:
-                self._tombstone(look, sync)
+                self._tombstone(state, sync)
             elif step is SyncStep.FORGET:
-                assert look.binding is not None
-                self._bindings.bind([self._bound(look.binding.resource, look.directory, None, "")])
+                assert state.binding is not None
+                self._bindings.bind([self._make_binding(state.binding.resource, state.directory, None, "")])
             elif step is SyncStep.REMOVE_DIRECTORY:
-                self._remove_directory(look, sync)
+                self._remove_directory(state, sync)
             elif step is SyncStep.CHECKOUT:
-                assert look.head is not None
-                self._write(look, look.head, self.store.files(look.head), sync)
+                assert state.head is not None
+                self._write(state, state.head, self.store.files(state.head), sync)
             elif step is SyncStep.MERGE:
-                self._merge(look, sync)
+                self._merge(state, sync)
         except VersionConflict:
             raise
         except (EvolvableError, OSError) as error:
             why = error.text if isinstance(error, EvolvableError) else _not_written(error)
-            sync.refused.append(DirectoryIssue(look.directory, (why,)))
-            sync.again |= {look.directory} if may_pass(error) else set()
+            sync.refused.append(DirectoryIssue(state.directory, (why,)))
+            sync.again |= {state.directory} if may_pass(error) else set()
 
-    def _tombstone(self, look: DirectoryState, sync: SyncReport) -> None:
+    def _tombstone(self, state: DirectoryState, sync: SyncReport) -> None:
         # Editors and git delete a file before they write it again: the grace is for them.
-        since = self.status.missing.setdefault(look.directory, time.monotonic())
-        if first_link(self.folder.path / look.directory) is not None:
+        since = self.status.missing.setdefault(state.directory, time.monotonic())
+        if first_link(self.folder.path / state.directory) is not None:
             # Somebody put a link there while this sync went on: what it leads to says nothing about our directory.
-            sync.missing.append(look.directory)
+            sync.missing.append(state.directory)
             return
         if not self._removals or time.monotonic() - since < self.grace:
-            sync.missing.append(look.directory)
+            sync.missing.append(state.directory)
             return
-        self.status.missing.pop(look.directory, None)
-        assert look.binding is not None and look.head is not None
-        others = [b for b in self._bindings.of_resources([look.head.id]) if b != look.binding and b.version]
+        self.status.missing.pop(state.directory, None)
+        assert state.binding is not None and state.head is not None
+        others = [b for b in self._bindings.of_resources([state.head.id]) if b != state.binding and b.version]
         if others:
             # The resource lives on in another folder; only this directory is gone.
-            self._bindings.unbind(look.binding)
+            self._bindings.unbind(state.binding)
         else:
             with self._transaction(f"deleted from {self._place}") as tx:
-                tx.remove(look.head.ref, expected_version=look.head.version)
-                tx.bind(self.folder.id, look.directory, "")
-        sync.removed.append(look.directory)
+                tx.remove(state.head.ref, expected_version=state.head.version)
+                tx.bind(self.folder.id, state.directory, "")
+        sync.removed.append(state.directory)
 
-    def _remove_directory(self, look: DirectoryState, sync: SyncReport) -> None:
-        assert look.head is not None and look.tree is not None
-        self._check_writable(look, look.head)
-        place, believed = self.folder.path / look.directory, self._plan.believed_tree(look)
-        remove = remove_single if is_single(self.folder.kind, look.directory) else remove_folder
+    def _remove_directory(self, state: DirectoryState, sync: SyncReport) -> None:
+        assert state.head is not None and state.tree is not None
+        self._check_writable(state, state.head)
+        place, believed = self.folder.path / state.directory, self._plan.believed_tree(state)
+        remove = remove_single if is_single(self.folder.kind, state.directory) else remove_folder
         replaced = remove(place, self.staging(), believed=believed, now=time.time())
-        self._bindings.bind([self._bound(look.head.id, look.directory, None, "")])
-        sync.removed.append(look.directory)
-        if replaced is not None and not still_holds(replaced.old, believed, look.files):
-            self.import_replaced(look.directory, look.head, believed, replaced.old, sync)
+        self._bindings.bind([self._make_binding(state.head.id, state.directory, None, "")])
+        sync.removed.append(state.directory)
+        if replaced is not None and not still_holds(replaced.old, believed, state.files):
+            self.import_replaced(state.directory, state.head, believed, replaced.old, sync)
 
-    def _write(self, look: DirectoryState, head: Head, files: Files, sync: SyncReport, conflict: str = "") -> None:
-        self._check_writable(look, head)
-        place, staging = self.folder.path / look.directory, self.staging()
-        blocked = sorted(set(look.reading.left_out) & set(files)) if look.reading else []
+    def _write(self, state: DirectoryState, head: Head, files: Files, sync: SyncReport, conflict: str = "") -> None:
+        self._check_writable(state, head)
+        place, staging = self.folder.path / state.directory, self.staging()
+        blocked = sorted(set(state.reading.left_out) & set(files)) if state.reading else []
         if blocked:
             raise Refused(
                 f"{', '.join(blocked)}: on disk is something else that no version keeps, so {head.ref} is not written.",
                 "Move it away, then `evolvable folders sync`.",
             )
-        lying = look.reading.lying if look.reading else {}
+        lying = state.reading.lying if state.reading else {}
         # Notes what is given before it is written, so that a crash cannot make it look like an edit.
-        files = self.status.powers.give(look.directory, head, files, lying)
-        links = self._kept_links(look, head, files)
-        believed, now = self._plan.believed_tree(look), time.time()
+        files = self.status.powers.give(state.directory, head, files, lying)
+        links = self._kept_links(state, head, files)
+        believed, now = self._plan.believed_tree(state), time.time()
         marks: list[str] = []
-        single = is_single(self.folder.kind, look.directory)
+        single = is_single(self.folder.kind, state.directory)
         own = {path: file for path, file in files.items() if path not in links}
         whole = partial(write_folder, place, own, links=links)
         write = partial(write_single, place, files[main_file(head.kind, head.name)]) if single else whole
         replaced = write(staging, believed=believed, now=now, built=lambda new: marks.append(built_signature(new)))
         # After the swap: a crash in between leaves an old row, and the next sync finds the head by its content.
-        self._bindings.bind([self._bound(head.id, look.directory, head.version, marks[0], conflict)])
+        self._bindings.bind([self._make_binding(head.id, state.directory, head.version, marks[0], conflict)])
         # After the binding, since the note explains the directory until then.
-        self.status.powers.note_given(look.directory, head, files)
-        sync.written.append(look.directory)
-        if look.tree is None and not single:
-            self._bring_back(look.directory)
-        if replaced is not None and believed and not still_holds(replaced.old, believed, look.files):
+        self.status.powers.note_given(state.directory, head, files)
+        sync.written.append(state.directory)
+        if state.tree is None and not single:
+            self._bring_back(state.directory)
+        if replaced is not None and believed and not still_holds(replaced.old, believed, state.files):
             # Somebody saved between our look and the swap. A later sweep finds it too; sooner is better.
-            self.import_replaced(look.directory, head, believed, replaced.old, sync)
+            self.import_replaced(state.directory, head, believed, replaced.old, sync)
 
-    def _kept_links(self, look: DirectoryState, head: Head, files: Files) -> list[str]:
+    def _kept_links(self, state: DirectoryState, head: Head, files: Files) -> list[str]:
         """Return the links in a directory that stay. Raise Refused where the head has something else in their place.
 
         Nothing is written through a link, and none is replaced by a copy or taken away without the person.
         """
-        links = look.reading.links if look.reading else {}
+        links = state.reading.links if state.reading else {}
         for path, target in links.items():
-            if look.reading is None or files.get(path) != look.reading.lying[path]:
+            if state.reading is None or files.get(path) != state.reading.lying[path]:
                 raise Refused(
                     f"{path} is a link to {target}, and {head.ref} changes it, so the directory is not written.",
                     f"Change {target}, or put a file in the place of the link, then `evolvable folders sync`.",
                 )
         return list(links)
 
-    def _merge(self, look: DirectoryState, sync: SyncReport) -> None:
-        assert look.head and look.reading and look.binding and look.binding.version is not None
-        if not self._plan.is_fit(look, SyncStep.MERGE, sync):
+    def _merge(self, state: DirectoryState, sync: SyncReport) -> None:
+        assert state.head and state.reading and state.binding and state.binding.version is not None
+        if not self._plan.is_fit(state, SyncStep.MERGE, sync):
             return
-        origin = self._plan.origin(look, look.head.ref)
+        origin = self._plan.origin(state, state.head.ref)
         if origin.waits:
-            sync.waiting_for_git[look.directory] = origin.waits
+            sync.waiting_for_git[state.directory] = origin.waits
             return
-        if self._plan.hold(Edit(look, look.head.ref, "merged", origin.identity), sync):
+        if self._plan.hold(Edit(state, state.head.ref, "merged", origin.identity), sync):
             return
-        lost = self._plan.lost(look, look.head.ref, origin)
-        base = lost.base if lost is not None and lost.source is not SourceKind.NONE else look.binding.version
-        self._merge_in(look, look.head, base, look.reading.files, sync, identity=origin.identity)
+        lost = self._plan.find_lost(state, state.head.ref, origin)
+        base = lost.base if lost is not None and lost.source is not SourceKind.NONE else state.binding.version
+        self._merge_in(state, state.head, base, state.reading.files, sync, identity=origin.identity)
 
     def _merge_in(
         self,
-        look: DirectoryState,
+        state: DirectoryState,
         head: Head,
         base: int,
         theirs: Files,
         sync: SyncReport,
-        kept: Path | None = None,
+        replaced_copy: Path | None = None,
         identity: Identity | None = None,
     ) -> None:
         """Make a version of the head plus the changes of `theirs` since `base`, and write it out.
 
-        kept: the replaced directory that `theirs` was found in; it is thrown away once the version is safe.
+        replaced_copy: the replaced directory that `theirs` was found in; it is thrown away once the version is safe.
         """
         merged = merge_resource(head, self.store.files(head, base), self.store.files(head), theirs)
         conflict, outcome = "", "merged"
@@ -576,16 +581,16 @@ class WorkingCopy:
         evidence = [f"{MERGED}, version {head.version}", *([f"conflict: {conflict}"] if conflict else [])]
         with self._transaction(reason, evidence, identity) as tx:
             tx.put(head.ref, merged.files, expected_version=head.version)
-        if kept is not None:
+        if replaced_copy is not None:
             # Only when the version is committed: until then the only copy lies there.
-            discard(kept, self.staging())
-        new, made = self.store.head(head.ref), tx.written[0]
+            discard(replaced_copy, self.staging())
+        new, result = self.store.head(head.ref), tx.written[0]
         if conflict:
-            sync.conflicts.append(DirectoryIssue(look.directory, (conflict,)))
-        if made.changed and made.version is not None:
-            who = (identity or self._identity).principal
-            sync.taken.append(ImportedDirectory(look.directory, head.ref, made.version, "merged", who))
-        self._write(look, new, merged.files, sync, conflict)
+            sync.conflicts.append(DirectoryIssue(state.directory, (conflict,)))
+        if result.changed and result.version is not None:
+            principal = (identity or self._identity).principal
+            sync.taken.append(ImportedDirectory(state.directory, head.ref, result.version, "merged", principal))
+        self._write(state, new, merged.files, sync, conflict)
 
     def _recover(self, sync: SyncReport) -> None:
         """Import edits that were saved into a directory at the moment it was replaced, and remove leftovers.
@@ -597,16 +602,16 @@ class WorkingCopy:
         notes, now = recovery_notes(self.store.home, self.folder.id), time.time()
         stems = list_stems(notes)
         # When each swap was looked at, so that a quiet folder is not read at each sync.
-        known = {stem: at for stem, at in self._swept.items() if stem in stems}
+        swept_at = {stem: at for stem, at in self._swept.items() if stem in stems}
         if self.store.backend.journal == "wal":  # never on a network disk, where processes have other numbers
-            known |= complete_swaps(notes, (stem for stem in stems if stem not in known))
-        waiting = {stem for stem, at in known.items() if abs(now - at) <= KEEP_SECONDS or not self._removals}
+            swept_at |= complete_swaps(notes, (stem for stem in stems if stem not in swept_at))
+        waiting = {stem for stem, at in swept_at.items() if abs(now - at) <= KEEP_SECONDS or not self._removals}
         if len(waiting) < len(stems):
             waiting |= self._bindings.pending_stems(self.folder)  # what waits tells which version a directory holds
             with contextlib.suppress(EvolvableError, OSError):
                 found = sweep(self.staging(), now, KEEP_SECONDS, keep=self._keep, skip=waiting)
-                known |= dict.fromkeys((stem for stem in stems if stem not in waiting), now)
-        self._swept = known
+                swept_at |= dict.fromkeys((stem for stem in stems if stem not in waiting), now)
+        self._swept = swept_at
         bindings = self._bindings.of_folder(self.folder) if found else {}
         for late in found:
             with contextlib.suppress(EvolvableError, OSError, ValueError):  # it is kept, and the next sweep finds it
@@ -618,8 +623,8 @@ class WorkingCopy:
                 if not safe or not self._take_late(
                     directory, head, late.believed, late.files, late.old, sync, part=late.part
                 ):
-                    kept = f"something of yours that belongs to no version was replaced; it is kept in {late.old}"
-                    sync.refused.append(DirectoryIssue(directory, (kept,)))
+                    message = f"something of yours that belongs to no version was replaced; it is kept in {late.old}"
+                    sync.refused.append(DirectoryIssue(directory, (message,)))
 
     def import_replaced(
         self, directory: str, head: Head, believed: str, old: Path, sync: SyncReport, path: str = ""
@@ -655,7 +660,7 @@ class WorkingCopy:
         base = self._plan.find_version(head, believed, is_single(self.folder.kind, directory))
         base = base or self.status.powers.version_of(directory, head, believed)
         taken_ns, now = time.time_ns(), self.status.signature(directory)
-        look = self.status.look(directory, None, head, head.name, now, taken_ns)
+        state = self.status.read_state(directory, None, head, head.name, now, taken_ns)
         if base is None or not files:
             return False
         files = {**self.store.files(head, base), **files} if part else files
@@ -663,30 +668,32 @@ class WorkingCopy:
             main = main_file(head.kind, head.name)
             files = {main if path == SINGLE else path: file for path, file in files.items()}
             files = self.status.whole(head, base, files)
-        files = self.status.powers.restored(directory, head, base, self.status.with_modes(head, base, files))
+        files = self.status.powers.restore_files(directory, head, base, self.status.with_modes(head, base, files))
         if blocking_problems(find_problems(head.kind, head.name, files)):
             return False  # such as a document that a crash emptied: it stays where it is kept
-        if head.version is None and look.tree is None:
+        if head.version is None and state.tree is None:
             with self._transaction(f"edited in {self.folder.path} while it was removed") as tx:
                 tx.put(head.ref, files, expected_version=0)
             discard(old, self.staging())
             new = self.store.head(head.ref)
             sync.taken.append(ImportedDirectory(directory, head.ref, new.latest, "returned"))
-            self._write(look, new, files, sync)
+            self._write(state, new, files, sync)
             return True
-        if head.version is None or look.tree != head.tree:
+        if head.version is None or state.tree != head.tree:
             return False
-        self._merge_in(look, head, base, files, sync, old)
+        self._merge_in(state, head, base, files, sync, old)
         return True
 
-    def _binding(self, look: DirectoryState, head: Head | None, tree: str | None, sync: SyncReport) -> Binding:
+    def _binding(self, state: DirectoryState, head: Head | None, tree: str | None, sync: SyncReport) -> Binding:
         assert head is not None
-        if look.binding is None:
-            sync.bound.append(look.directory)
-        conflict = look.binding.conflict if look.binding and look.binding.version == head.version else ""
-        return self._bound(head.id, look.directory, head.version, look.signature, conflict)
+        if state.binding is None:
+            sync.bound.append(state.directory)
+        conflict = state.binding.conflict if state.binding and state.binding.version == head.version else ""
+        return self._make_binding(head.id, state.directory, head.version, state.signature, conflict)
 
-    def _bound(self, resource: int, directory: str, version: int | None, mark: str, conflict: str = "") -> Binding:
+    def _make_binding(
+        self, resource: int, directory: str, version: int | None, mark: str, conflict: str = ""
+    ) -> Binding:
         return Binding(self.folder.id, directory, resource, version, mark, conflict)
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path, PurePosixPath
 
-from evolvable_store.errors import Refused, quoted
+from evolvable_store.errors import Refused, quote_text
 from evolvable_store.objects import Files, Manifest, blob_hash, make_manifest
 from evolvable_store.operation import Actor, Head, Identity, Principal
-from evolvable_store.resource import Kind, Ref, main_file, normal_name, numbered
+from evolvable_store.resource import Kind, Ref, add_number, main_file, normal_name
 from evolvable_store.storage import Binding, Draft, HeldDirectory, WatchedFolder
 from evolvable_store.store import Store
 from evolvable_store.validation import (
@@ -61,15 +61,15 @@ def known_manifest(store: Store, binding: Binding | None, head: Head | None) -> 
     return store.manifest(head, (binding.version if binding else None) or head.latest)
 
 
-def unread_known(reading: FolderContents, known: Iterable[str]) -> list[str]:
+def unread_known(reading: FolderContents, known_paths: Iterable[str]) -> list[str]:
     """Return why files of the known version were not read although something lies in their place.
 
     Such a file is not deleted: it is too large now, a link, or cannot be opened.
-    known: the paths of that version.
+    known_paths: the paths of that version.
     """
     if not reading.left_out:
         return []
-    places = {str(place) for path in known for place in (path, *PurePosixPath(path).parents)}
+    places = {str(place) for path in known_paths for place in (path, *PurePosixPath(path).parents)}
     return [
         f"{path}: {why}; {_next_for(why)}"
         for path, why in reading.left_out.items()
@@ -92,10 +92,10 @@ def no_files(paths: Iterable[str]) -> Files:
     return {}
 
 
-def merge_marks(reading: FolderContents, known: KnownFiles) -> list[Problem]:
+def merge_marks(reading: FolderContents, read_known: KnownFiles) -> list[Problem]:
     """Return which files have conflict marks that their known content does not have."""
     marked = [path for path, file in reading.files.items() if b"<<<<<<<" in file.data]
-    return added_conflicts(known(marked), reading.files) if marked else []
+    return added_conflicts(read_known(marked), reading.files) if marked else []
 
 
 def known_files(store: Store, binding: Binding | None, head: Head | None) -> KnownFiles:
@@ -109,22 +109,22 @@ def known_files(store: Store, binding: Binding | None, head: Head | None) -> Kno
 
 
 def reasons_against(
-    kind: Kind, name: str, reading: FolderContents, known: Iterable[str] = (), files: KnownFiles = no_files
+    kind: Kind, name: str, reading: FolderContents, known_paths: Iterable[str] = (), files: KnownFiles = no_files
 ) -> list[str]:
     """Return why a directory is not imported from a person's own folder: only unsafe content counts.
 
-    known: the paths of the version that it last held. files: reads that version.
+    known_paths: the paths of the version that it last held. files: reads that version.
     """
-    return check_directory(kind, name, reading, known, files)[0]
+    return check_directory(kind, name, reading, known_paths, files)[0]
 
 
 def check_directory(
-    kind: Kind, name: str, reading: FolderContents, known: Iterable[str], files: KnownFiles = no_files
+    kind: Kind, name: str, reading: FolderContents, known_paths: Iterable[str], files: KnownFiles = no_files
 ) -> tuple[list[str], list[str]]:
     """Return `reasons_against` a directory, and the warnings of its import where there are none."""
     if why := unread_main(kind, name, reading) or reading.cut_short:
         return [why], []
-    if unread := unread_known(reading, known):
+    if unread := unread_known(reading, known_paths):
         return unread, []
     found = find_problems(kind, name, reading.files)
     stops = list(map(str, [*blocking_problems(found), *merge_marks(reading, files)]))
@@ -161,39 +161,39 @@ class SyncStep(Enum):
 
 
 def decide_step(
-    binding: Binding | None, head: Head | None, tree: str | None, tree_of: Callable[[int], str], taken: bool
+    binding: Binding | None, head: Head | None, tree: str | None, tree_of: Callable[[int], str], is_taken: bool
 ) -> SyncStep:
     """Return the step for one directory.
 
     head: of the bound resource, or of the one that has the directory's name. tree: of the files in the directory,
-    None when it is gone. tree_of: the tree of a version of that resource. taken: whether another directory of the
+    None when it is gone. tree_of: the tree of a version of that resource. is_taken: whether another directory of the
     scope is bound to it.
     """
     living = head is not None and head.version is not None
-    known = binding.version if binding else None
+    bound_version = binding.version if binding else None
     if tree is None:
-        return _without_directory(binding, known, living)
+        return _step_without_directory(binding, bound_version, living)
     if head is None:
         return SyncStep.SNAPSHOT
     if not living:
         # An edit after the removal brings the resource back; only an untouched directory goes.
-        untouched = known is not None and tree == tree_of(known)
+        untouched = bound_version is not None and tree == tree_of(bound_version)
         return SyncStep.REMOVE_DIRECTORY if untouched else SyncStep.SNAPSHOT
     if tree == head.tree:
         return SyncStep.BIND
-    if known is None:
-        return SyncStep.RENAME if taken else SyncStep.SNAPSHOT
+    if bound_version is None:
+        return SyncStep.RENAME if is_taken else SyncStep.SNAPSHOT
     # Only the directory changed.
-    if known == head.version:
+    if bound_version == head.version:
         return SyncStep.SNAPSHOT
     # A version after the known one that lies here was written by us, and a crash kept us from noting it.
     assert head.version is not None
     # Newest first: a lagging directory is nearly always one version behind.
-    ours = any(tree == tree_of(number) for number in range(head.version - 1, known - 1, -1))
+    ours = any(tree == tree_of(number) for number in range(head.version - 1, bound_version - 1, -1))
     return SyncStep.CHECKOUT if ours else SyncStep.MERGE
 
 
-def _read_alone(step: SyncStep, binding: Binding | None, tree: str | None, tree_of: Callable[[int], str]) -> SyncStep:
+def _plugin_step(step: SyncStep, binding: Binding | None, tree: str | None, tree_of: Callable[[int], str]) -> SyncStep:
     """Return the step for a plugin's directory, which is never written: its content is the next version as it is."""
     if step is SyncStep.MERGE:
         assert binding is not None and binding.version is not None
@@ -201,10 +201,10 @@ def _read_alone(step: SyncStep, binding: Binding | None, tree: str | None, tree_
     return SyncStep.NOTHING if step in (SyncStep.CHECKOUT, SyncStep.REMOVE_DIRECTORY) else step
 
 
-def _without_directory(binding: Binding | None, known: int | None, living: bool) -> SyncStep:
+def _step_without_directory(binding: Binding | None, bound_version: int | None, living: bool) -> SyncStep:
     if binding is None:
         return SyncStep.NOTHING
-    if known is None:
+    if bound_version is None:
         return SyncStep.CHECKOUT if living else SyncStep.NOTHING
     return SyncStep.TOMBSTONE if living else SyncStep.FORGET
 
@@ -217,7 +217,7 @@ class Edit:
     learned and is not in it, where it replaced the files and is no edit of them.
     """
 
-    look: DirectoryState
+    state: DirectoryState
     ref: Ref
     how: str
     identity: Identity
@@ -225,8 +225,8 @@ class Edit:
     lost: LostChanges | None = None
 
     @property
-    def expected(self) -> int:
-        head = self.look.head
+    def expected_version(self) -> int:
+        head = self.state.head
         return (head.version if head is not None and head.ref == self.ref else None) or 0
 
 
@@ -237,15 +237,20 @@ class SyncPlan:
     """
 
     def __init__(
-        self, store: Store, folder: WatchedFolder, looker: StatusReader, identity: Identity, gate: HoldPolicy | None
+        self,
+        store: Store,
+        folder: WatchedFolder,
+        status_reader: StatusReader,
+        identity: Identity,
+        gate: HoldPolicy | None,
     ) -> None:
-        self._store, self._folder, self._looker = store, folder, looker
+        self._store, self._folder, self._status_reader = store, folder, status_reader
         self._identity, self._gate = identity, gate
         self.origins = OriginResolver(folder, store.home, self._makers)
         self._installed: InstalledSkills | None = None
         self.is_new = False
         self._judged: tuple[int, int] | None = None  # a version that does not count as known
-        self._held_files, self._bindings = store.backend.held, store.backend.bindings
+        self._held_files, self._bindings = store.backend.held_directories, store.backend.bindings
         self.held: dict[str, HeldDirectory] = {}
 
     def begin(self) -> bool:
@@ -258,88 +263,100 @@ class SyncPlan:
     def _makers(self, data: bytes) -> set[Principal]:
         return self._store.backend.attestations.makers(blob_hash(data), self._judged)
 
-    def decide(self, look: DirectoryState) -> SyncStep:
+    def decide(self, state: DirectoryState) -> SyncStep:
         """Return the next step of a directory that is not held."""
-        step = self._decide(look)
-        if look.resolved and look.resolved.unsynced and step in (SyncStep.SNAPSHOT, SyncStep.BIND):
+        step = self._decide(state)
+        if state.resolved and state.resolved.unsynced and step in (SyncStep.SNAPSHOT, SyncStep.BIND):
             # What is bound without a pending checkout is believed after a power failure too.
             with suppress(Refused, OSError):
-                make_durable(self._folder.path, look.directory)
+                make_durable(self._folder.path, state.directory)
         return step
 
-    def _decide(self, look: DirectoryState) -> SyncStep:
-        head, resolved = look.head, look.resolved
-        if resolved and resolved.before_restart and look.tree and head and head.version is not None:
-            if look.tree == head.tree:
+    def _decide(self, state: DirectoryState) -> SyncStep:
+        head, resolved = state.head, state.resolved
+        if resolved and resolved.before_restart and state.tree and head and head.version is not None:
+            if state.tree == head.tree:
                 return SyncStep.BIND
             # A power failure cut our files, or kept a directory from before the newest exchanges.
-            if resolved.untouched or not resolved.known and self.find_version(head, look.tree, False) is not None:
+            if (
+                resolved.is_untouched
+                or not resolved.is_known
+                and self.find_version(head, state.tree, False) is not None
+            ):
                 return SyncStep.CHECKOUT
 
         def tree_of(number: int) -> str:
             assert head is not None
             return head.tree if number == head.latest else self._store.version(head, number).tree
 
-        step = decide_step(look.binding, head, look.tree, tree_of, self._is_taken(look))
-        return _read_alone(step, look.binding, look.tree, tree_of) if self._folder.is_plugins else step
+        step = decide_step(state.binding, head, state.tree, tree_of, self._is_taken(state))
+        return _plugin_step(step, state.binding, state.tree, tree_of) if self._folder.is_plugins else step
 
-    def decide_held(self, look: DirectoryState, sync: SyncReport) -> SyncStep | None:
+    def decide_held(self, state: DirectoryState, sync: SyncReport) -> SyncStep | None:
         """Return the step for a directory that is held, None for one that is not, or no longer."""
-        held = self.held.get(look.directory)
-        if held is None:
+        held_directory = self.held.get(state.directory)
+        if held_directory is None:
             return None
-        living = look.head is not None and look.head.version is not None
-        if look.tree != held.tree or living and look.head is not None and look.head.tree == look.tree:
+        living = state.head is not None and state.head.version is not None
+        if state.tree != held_directory.tree or living and state.head is not None and state.head.tree == state.tree:
             # It was edited, taken away, or is what the library has: it is decided on as any other directory.
-            self._release(look.directory)
+            self._release(state.directory)
             return None
-        if held.approved:
-            self._release(look.directory)
+        if held_directory.is_approved:
+            self._release(state.directory)
             return SyncStep.CHECKOUT if living else None
-        sync.held.append(HeldContent(look.directory, self._ref_of(look), held.proposal))
+        sync.held.append(HeldContent(state.directory, self._ref_of(state), held_directory.proposal))
         return SyncStep.NOTHING
 
     def _release(self, directory: str) -> None:
         self._held_files.release(self._folder, [directory])
         self.held.pop(directory, None)
 
-    def _ref_of(self, look: DirectoryState) -> Ref:
-        return look.head.ref if look.head is not None else Ref(self._folder.kind, look.name, self._folder.scope)
+    def _ref_of(self, state: DirectoryState) -> Ref:
+        return state.head.ref if state.head is not None else Ref(self._folder.kind, state.name, self._folder.scope)
 
-    def origin(self, look: DirectoryState, ref: Ref) -> FileOrigin:
+    def origin(self, state: DirectoryState, ref: Ref) -> FileOrigin:
         """Return the origin of a directory's content."""
         if self._folder.is_plugins:
             return FileOrigin(self._identity)
-        known = self._store.manifest(look.head) if look.head is not None and look.head.ref == ref else Manifest({})
-        return self._origin(look, known)
+        base_manifest = (
+            self._store.manifest(state.head) if state.head is not None and state.head.ref == ref else Manifest({})
+        )
+        return self._origin(state, base_manifest)
 
-    def origin_of_newest(self, look: DirectoryState, head: Head) -> FileOrigin:
+    def origin_of_newest(self, state: DirectoryState, head: Head) -> FileOrigin:
         """Return the origin of the newest version, which a directory holds, as if it were not here yet."""
-        known = self._store.manifest(head, head.latest - 1) if head.latest > 1 else Manifest({})
+        base_manifest = self._store.manifest(head, head.latest - 1) if head.latest > 1 else Manifest({})
         # Otherwise the version that is judged would vouch for its own bytes.
         self._judged = (head.id, head.latest)
         try:
-            return self._origin(look, known)
+            return self._origin(state, base_manifest)
         finally:
             self._judged = None
 
-    def _origin(self, look: DirectoryState, known: Manifest) -> FileOrigin:
-        assert look.reading is not None
-        content = known, look.reading.files, self._identity, look.reading.links
-        return self.origins.origin(look.directory, *content, is_new=self.is_new, follows=self._follows(look.directory))
+    def _origin(self, state: DirectoryState, base_manifest: Manifest) -> FileOrigin:
+        assert state.reading is not None
+        content = base_manifest, state.reading.files, self._identity, state.reading.links
+        return self.origins.origin(
+            state.directory, *content, is_new=self.is_new, follows=self._follows(state.directory)
+        )
 
     def _follows(self, directory: str) -> str:
         """Return the folder around a directory whose pulls the person follows, '' for none."""
         place = self._folder.path / directory
-        around = (one for one in self._store.backend.followed_folders() if place.is_relative_to(one))
+        around = (
+            followed_folder
+            for followed_folder in self._store.backend.followed_folders()
+            if place.is_relative_to(followed_folder)
+        )
         return min(around, default="")
 
-    def edit(self, look: DirectoryState, ref: Ref, step: SyncStep) -> Edit:
+    def edit(self, state: DirectoryState, ref: Ref, step: SyncStep) -> Edit:
         """Return the edit of a directory that becomes a version of `ref`."""
-        how = "new" if step is SyncStep.RENAME else look.edit_kind
-        origin = self.origin(look, ref)
-        lost = self.lost(look, ref, origin) if step is SyncStep.SNAPSHOT else None
-        return Edit(look, ref, how, origin.identity, origin.waits, lost)
+        how = "new" if step is SyncStep.RENAME else state.edit_kind
+        origin = self.origin(state, ref)
+        lost = self.find_lost(state, ref, origin) if step is SyncStep.SNAPSHOT else None
+        return Edit(state, ref, how, origin.identity, origin.waits, lost)
 
     @property
     def has_read_locks(self) -> bool:
@@ -347,48 +364,48 @@ class SyncPlan:
         return self._installed is not None
 
     @property
-    def installed(self) -> InstalledSkills:
+    def installed_skills(self) -> InstalledSkills:
         """The lock files of installers, read once in a sync."""
         if self._installed is None:
             self._installed = InstalledSkills(self._store.home, self._folder)
         return self._installed
 
-    def lost(self, look: DirectoryState, ref: Ref, origin: FileOrigin) -> LostChanges | None:
+    def find_lost(self, state: DirectoryState, ref: Ref, origin: FileOrigin) -> LostChanges | None:
         """Return the learned changes that a directory has lost, where its files were replaced."""
-        head, who = look.head, origin.identity.principal
-        if origin.waits or head is None or head.ref != ref or head.latest < 2 or who is Principal.AGENT:
+        head, principal = state.head, origin.identity.principal
+        if origin.waits or head is None or head.ref != ref or head.latest < 2 or principal is Principal.AGENT:
             return None
         learned = self._store.backend.attestations.learned_candidates(head.id)
         # The cheap questions first: most resources never learned anything.
-        if not learned or self._folder.is_plugins or look.reading is None:
+        if not learned or self._folder.is_plugins or state.reading is None:
             return None
-        disk, by_git = look.reading.files, who is Principal.REPOSITORY
+        disk, by_git = state.reading.files, principal is Principal.REPOSITORY
 
         def source() -> SourceKind:
-            by_installer = not by_git and self.installed.is_replaced(look.directory)
+            by_installer = not by_git and self.installed_skills.is_replaced(state.directory)
             return SourceKind.GIT if by_git else SourceKind.INSTALLER if by_installer else SourceKind.NONE
 
         def was_in_source(files: Files) -> bool:
-            return by_git and self.origins.was_committed(look.directory, files, disk)
+            return by_git and self.origins.was_committed(state.directory, files, disk)
 
         return lost_changes(self._store, head, disk, source, was_in_source)
 
     def hold(self, edit: Edit, sync: SyncReport) -> bool:
         """Return whether the content is held, and hold it: the files stay, and nothing of them is served."""
-        look, head = edit.look, edit.look.head
+        state, head = edit.state, edit.state.head
         # A script with a person's token answers for itself.
         if edit.identity.principal not in (*ACTORS, Principal.UNKNOWN, Principal.PERSON):
             return False
-        assert look.reading is not None and look.tree is not None
+        assert state.reading is not None and state.tree is not None
         before = self._store.files(head) if head is not None and head.ref == edit.ref and head.version else {}
-        left_out = (*look.reading.left_out, *look.reading.ignored)
+        left_out = (*state.reading.left_out, *state.reading.ignored)
         arrival = IncomingDirectory(
             self._folder,
-            look.directory,
+            state.directory,
             edit.ref,
             head,
             before,
-            look.reading.files,
+            state.reading.files,
             edit.identity,
             left_out,
             self._is_unclaimed_elsewhere(edit),
@@ -400,14 +417,14 @@ class SyncPlan:
             return False
         is_update = edit.lost is not None and edit.lost.source is not SourceKind.NONE
         # Made from the version that it updates, it is merged with what was learned since when a person approves it.
-        base = edit.lost.base if edit.lost is not None and is_update else edit.expected
-        self._hold_back(arrival, base, look.tree, holding, sync)
+        base = edit.lost.base if edit.lost is not None and is_update else edit.expected_version
+        self._hold_back(arrival, base, state.tree, holding, sync)
         return True
 
     def _is_unclaimed_elsewhere(self, edit: Edit) -> bool:
         """Return whether nobody answers for an edit in a checkout of a system whose objects nobody reads here."""
         unclaimed = edit.identity.principal is Principal.UNKNOWN
-        return unclaimed and self.origins.is_other_system(edit.look.directory)
+        return unclaimed and self.origins.is_other_system(edit.state.directory)
 
     def _hold_back(
         self, arrival: IncomingDirectory, base: int, tree: str, holding: HoldDecision, sync: SyncReport
@@ -418,84 +435,88 @@ class SyncPlan:
         )
         sync.held.append(HeldContent(arrival.directory, arrival.ref, proposal, holding.reason))
 
-    def _is_taken(self, look: DirectoryState) -> bool:
+    def _is_taken(self, state: DirectoryState) -> bool:
         """Return whether a directory other than this one, in any folder, holds the resource of this name."""
-        if look.head is None or (look.binding is not None and look.binding.version is not None):
+        if state.head is None or (state.binding is not None and state.binding.version is not None):
             return False
         return any(
-            b.version is not None and (b.folder, b.directory) != (self._folder.id, look.directory) and self._is_there(b)
-            for b in self._bindings.of_resources([look.head.id])
+            b.version is not None
+            and (b.folder, b.directory) != (self._folder.id, state.directory)
+            and self._is_there(b)
+            for b in self._bindings.of_resources([state.head.id])
         )
 
     def _is_there(self, binding: Binding) -> bool:
         # A directory of ours that is gone has moved here, if anywhere; of other folders we do not know.
         return binding.folder != self._folder.id or os.path.lexists(self._folder.path / binding.directory)
 
-    def is_fit(self, look: DirectoryState, step: SyncStep, sync: SyncReport) -> bool:
+    def is_fit(self, state: DirectoryState, step: SyncStep, sync: SyncReport) -> bool:
         """Return whether the directory may be imported; report every problem, also those that do not stop it."""
-        assert look.reading is not None
-        kind, name = self._folder.kind, normal_name(Path(look.directory).name)
-        if not look.name:
-            sync.refused.append(DirectoryIssue(look.directory, (f"no name can be made of {quoted(name)}",)))
+        assert state.reading is not None
+        kind, name = self._folder.kind, normal_name(Path(state.directory).name)
+        if not state.name:
+            sync.refused.append(DirectoryIssue(state.directory, (f"no name can be made of {quote_text(name)}",)))
             return False
-        main = main_path(kind, look.name, look.reading.files) or main_file(kind, look.name)
-        if main not in look.reading.files:
+        main = main_path(kind, state.name, state.reading.files) or main_file(kind, state.name)
+        if main not in state.reading.files:
             # In the middle of a save, or no resource at all: what is known stays as it is.
-            why = unread_main(kind, look.name, look.reading)
+            why = unread_main(kind, state.name, state.reading)
             if why:
-                self._looker.refused[look.directory] = look.reading.signature if look.signature else ""
-                sync.refused.append(DirectoryIssue(look.directory, (why,)))
-            elif look.binding is not None and look.binding.version is not None:
-                sync.refused.append(DirectoryIssue(look.directory, (f"{main}: is missing",)))
+                self._status_reader.refused[state.directory] = state.reading.signature if state.signature else ""
+                sync.refused.append(DirectoryIssue(state.directory, (why,)))
+            elif state.binding is not None and state.binding.version is not None:
+                sync.refused.append(DirectoryIssue(state.directory, (f"{main}: is missing",)))
             return False
-        if cut := look.reading.cut_short:
+        if cut := state.reading.cut_short:
             # A part of a resource is no version of it: what is known stays as it is.
-            self._looker.refused[look.directory] = look.reading.signature if look.signature else ""
-            sync.refused.append(DirectoryIssue(look.directory, (cut,)))
+            self._status_reader.refused[state.directory] = state.reading.signature if state.signature else ""
+            sync.refused.append(DirectoryIssue(state.directory, (cut,)))
             return False
-        if look.binding is None and (why := copied_from(self._folder.path / look.directory, kind, look.files)):
+        if state.binding is None and (why := copied_from(self._folder.path / state.directory, kind, state.files)):
             # Not remembered as refused: that changes with the directory beside it.
-            sync.refused.append(DirectoryIssue(look.directory, (why,)))
+            sync.refused.append(DirectoryIssue(state.directory, (why,)))
             return False
-        if unread := self._unread(look, step):
+        if unread := self._unread(state, step):
             # Not remembered as refused: whether a path is tracked depends on the head too, not on the files alone.
-            sync.refused.append(DirectoryIssue(look.directory, tuple(unread)))
+            sync.refused.append(DirectoryIssue(state.directory, tuple(unread)))
             return False
-        found = find_problems(kind, name if kind is Kind.SKILL else look.name, look.reading.files)
-        marks = merge_marks(look.reading, known_files(self._store, look.binding, look.head))
+        found = find_problems(kind, name if kind is Kind.SKILL else state.name, state.reading.files)
+        marks = merge_marks(state.reading, known_files(self._store, state.binding, state.head))
         stops = [*blocking_problems(found), *marks]
         if stops:
-            self._looker.refused[look.directory] = look.reading.signature if look.signature else ""
-            sync.refused.append(DirectoryIssue(look.directory, tuple(map(str, stops))))
+            self._status_reader.refused[state.directory] = state.reading.signature if state.signature else ""
+            sync.refused.append(DirectoryIssue(state.directory, tuple(map(str, stops))))
             return False
         # The problems of a version were reported when it came; an unchanged directory is read again only soon after.
-        known = step is SyncStep.BIND and look.binding and look.head and look.binding.version == look.head.version
-        self._warn(look, [] if known else found, sync)
+        is_known = (
+            step is SyncStep.BIND and state.binding and state.head and state.binding.version == state.head.version
+        )
+        self._warn(state, [] if is_known else found, sync)
         return True
 
-    def _unread(self, look: DirectoryState, step: SyncStep) -> list[str]:
+    def _unread(self, state: DirectoryState, step: SyncStep) -> list[str]:
         """Return why files of the known version were not read, where importing the rest would delete them."""
-        assert look.reading is not None
-        if step not in (SyncStep.SNAPSHOT, SyncStep.MERGE) or not look.reading.left_out:
+        assert state.reading is not None
+        if step not in (SyncStep.SNAPSHOT, SyncStep.MERGE) or not state.reading.left_out:
             return []
-        return unread_known(look.reading, known_manifest(self._store, look.binding, look.head))
+        return unread_known(state.reading, known_manifest(self._store, state.binding, state.head))
 
-    def _warn(self, look: DirectoryState, found: Sequence[Problem], sync: SyncReport) -> None:
-        assert look.reading is not None
-        if texts := warning_texts(found, look.reading):
-            sync.warnings.append(DirectoryIssue(look.directory, tuple(texts)))
+    def _warn(self, state: DirectoryState, found: Sequence[Problem], sync: SyncReport) -> None:
+        assert state.reading is not None
+        if texts := warning_texts(found, state.reading):
+            sync.warnings.append(DirectoryIssue(state.directory, tuple(texts)))
 
-    def choose_ref(self, look: DirectoryState, step: SyncStep, names: set[str]) -> Ref:
+    def choose_ref(self, state: DirectoryState, step: SyncStep, names: set[str]) -> Ref:
         """Return the resource that an edit becomes a version of. names: those imported in the same batch."""
         kind, scope = self._folder.kind, self._folder.scope
-        if look.binding is not None and look.head is not None and step is SyncStep.SNAPSHOT:
-            return look.head.ref
-        name, number = look.name, 1
-        taken = step is SyncStep.RENAME or look.head is None and name in names
-        while taken:
+        if state.binding is not None and state.head is not None and step is SyncStep.SNAPSHOT:
+            return state.head.ref
+        name, number = state.name, 1
+        is_taken = step is SyncStep.RENAME or state.head is None and name in names
+        while is_taken:
             number += 1
-            name = numbered(look.name, number)
-            taken = name in names or self._exists(Ref(kind, name, scope))
+            name = add_number(state.name, number)
+            is_taken = name in names or self._exists(Ref(kind, name, scope))
         return Ref(kind, name, scope)
 
     def _exists(self, ref: Ref) -> bool:
@@ -514,14 +535,14 @@ class SyncPlan:
         main = main_file(head.kind, head.name)
         return Manifest({SINGLE: entries[main]}).tree if main in entries else ""
 
-    def believed_tree(self, look: DirectoryState) -> str:
+    def believed_tree(self, state: DirectoryState) -> str:
         """Return the tree of the files that lie on disk, as a swap knows it; '' for none."""
-        if look.tree is None or look.reading is None:
+        if state.tree is None or state.reading is None:
             return ""
-        if not is_single(self._folder.kind, look.directory):
-            is_other = look.reading.links or look.reading.on_disk is not None
-            return make_manifest(look.reading.own).tree if is_other else look.tree
-        main, lying = main_file(self._folder.kind, look.name), look.reading.lying
+        if not is_single(self._folder.kind, state.directory):
+            is_other = state.reading.links or state.reading.on_disk is not None
+            return make_manifest(state.reading.own).tree if is_other else state.tree
+        main, lying = main_file(self._folder.kind, state.name), state.reading.lying
         return make_manifest({SINGLE: lying[main]}).tree if main in lying else ""
 
 

@@ -71,11 +71,11 @@ class Trash:
         entry = self._place / f"{stamp}-{secrets.token_hex(4)}"
         entry.mkdir(mode=0o700)
         files, size = _extent(old)
-        made = TrashEntry(entry.name, os.fspath(folder), directory, now, files, size)
+        trash_entry = TrashEntry(entry.name, os.fspath(folder), directory, now, files, size)
         try:
             # Both files before the content: an entry without them could not be shown or expire.
             (entry / _DAY).write_text(str(count_day(self._home, now)), encoding="utf-8")
-            (entry / "entry.json").write_text(json.dumps(asdict(made)), encoding="utf-8")
+            (entry / "entry.json").write_text(json.dumps(asdict(trash_entry)), encoding="utf-8")
             with open_real(entry.resolve()) as place:
                 move(old, place / "content")
         except OSError:
@@ -84,7 +84,7 @@ class Trash:
                 shutil.rmtree(entry, ignore_errors=True)
             raise
         self.expire(now)
-        return made
+        return trash_entry
 
     def entries(self) -> list[TrashEntry]:
         """Return what is in the trash, newest first; entries that cannot be read are left out."""
@@ -95,8 +95,8 @@ class Trash:
 
     def newest_of(self, folder: Path, directory: str) -> TrashEntry | None:
         """Return the newest entry of a directory of a watched folder, None when there is none."""
-        wanted = (os.fspath(folder), directory)
-        return next((entry for entry in self.entries() if (entry.folder, entry.directory) == wanted), None)
+        place = (os.fspath(folder), directory)
+        return next((entry for entry in self.entries() if (entry.folder, entry.directory) == place), None)
 
     def put_back(self, identity: str, target: PathAt, *, all_files: bool = True) -> list[str]:
         """Move the files of an entry to `target`, replacing nothing; return the paths that had to stay.
@@ -133,10 +133,10 @@ class Trash:
 
         now: seconds of the clock. It only counts as one more day of use: a clock that jumps empties no trash.
         """
-        kept, today = 0, count_day(self._home, now)
+        total_bytes, today = 0, count_day(self._home, now)
         for position, entry in enumerate(self.entries()):
-            kept += entry.size
-            if today - self._day_of(entry.id, today) >= RETENTION_DAYS or (position and kept > MAX_BYTES):
+            total_bytes += entry.size
+            if today - self._day_of(entry.id, today) >= RETENTION_DAYS or (position and total_bytes > MAX_BYTES):
                 self.delete(entry.id)
 
     def _day_of(self, identity: str, today: int) -> int:

@@ -47,7 +47,7 @@ _STOPPED = f"too many entries: reading stops after {MAX_SEEN:,}"
 _TOO_MANY = f"too many files: the limit is {MAX_FILES:,}"
 
 
-_SHOWN = frozenset({".agents", ".claude", ".codex", ".github"})
+_PERMITTED_HIDDEN = frozenset({".agents", ".claude", ".codex", ".github"})
 """Hidden names that a link may lead through: others hold programs' own data, such as keys."""
 
 
@@ -56,7 +56,7 @@ class LinkBoundary:
     """The folder within which links are followed, and the hidden names on the way to the watched folder."""
 
     root: Path
-    shown: frozenset[str]
+    permitted_names: frozenset[str]
 
     def target(self, link: str) -> Path | str:
         """Return the real path of the regular file that a link leads to, or why it is not read."""
@@ -72,7 +72,7 @@ class LinkBoundary:
         if not real.is_relative_to(self.root):
             return f"{SYMLINK} out of {self.root}"
         hidden = [name for name in real.relative_to(self.root).parts if name.startswith(".")]
-        return f"{SYMLINK} to what is hidden" if set(hidden) - _SHOWN - self.shown else real
+        return f"{SYMLINK} to what is hidden" if set(hidden) - _PERMITTED_HIDDEN - self.permitted_names else real
 
 
 def boundary_of(folder: Path, directory: str, home: Path) -> LinkBoundary:
@@ -170,11 +170,11 @@ def read_single(file: Path, name: str, *, real: bool = False) -> FolderContents:
     return FolderContents({}, {name: found}, seen.digest, seen.newest)
 
 
-def keep_modes(files: Mapping[str, File], known: Mapping[str, File | TreeEntry]) -> dict[str, File]:
-    """Return the files, with the modes of `known` where the file system records none."""
+def keep_modes(files: Mapping[str, File], source: Mapping[str, File | TreeEntry]) -> dict[str, File]:
+    """Return the files, with the modes of `source` where the file system records none."""
     if EXECUTABLE_BITS:
         return dict(files)
-    return {path: replace(file, mode=known[path].mode) if path in known else file for path, file in files.items()}
+    return {path: replace(file, mode=source[path].mode) if path in source else file for path, file in files.items()}
 
 
 def tracked_paths(folder: Path | PathAt) -> list[str]:
@@ -303,9 +303,9 @@ def _read(folder: Path, real: bool, within: LinkBoundary | None) -> FolderConten
                     continue
                 reason = outcome if isinstance(outcome, str) else "it keeps changing"
             if reason == _IGNORED:
-                ignored.append(_shown(found.path) + "/" * found.is_folder)
+                ignored.append(_escape_path(found.path) + "/" * found.is_folder)
             elif reason not in (_EMPTY, ""):
-                left_out[_shown(found.path)] = reason
+                left_out[_escape_path(found.path)] = reason
             if reason == _STOPPED:
                 break
     return FolderContents(files, left_out, "", 0, tuple(linked), tuple(ignored), links)
@@ -440,5 +440,5 @@ def _unfit(status: os.stat_result) -> str:
     return ""
 
 
-def _shown(path: str) -> str:
+def _escape_path(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")

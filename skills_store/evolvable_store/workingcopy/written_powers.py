@@ -20,7 +20,7 @@ from evolvable_store.frontmatter import parse_document, summarize
 from evolvable_store.objects import MAX_FILE, File, Files, make_manifest
 from evolvable_store.operation import Head
 from evolvable_store.paths import HELD_POWERS, work_tree
-from evolvable_store.power_fields import WHOLE, PowerPolicy, different_powers, restored_powers, with_powers
+from evolvable_store.power_fields import WHOLE, PowerPolicy, different_powers, restore_powers, with_powers
 from evolvable_store.regular_files import read_regular, write_private
 from evolvable_store.storage import WatchedFolder
 from evolvable_store.store import Store
@@ -66,13 +66,13 @@ class WrittenPowersRecords:
     def own(self, directory: str, head: Head) -> None:
         """Note that a checkout makes this directory for a client that starts agents by two lines of a skill's head."""
         self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_private(self._place / _OWNED, json.dumps({**self._owned(), directory: head.id}))
+        write_private(self._place / _OWNED, json.dumps({**self._owned_directories(), directory: head.id}))
 
     def owns(self, directory: str, resource: int) -> bool:
         """Return whether a checkout made the directory of a resource, outside of work trees."""
-        return self._owned().get(directory) == resource and work_tree(self._folder) is None
+        return self._owned_directories().get(directory) == resource and work_tree(self._folder) is None
 
-    def _owned(self) -> dict[str, int]:
+    def _owned_directories(self) -> dict[str, int]:
         with suppress(OSError, ValueError, RecursionError):
             noted = json.loads(read_regular(self._place / _OWNED))
             return noted if isinstance(noted, dict) else {}
@@ -87,34 +87,36 @@ class WrittenPowersRecords:
         file = self._file(directory)
         return self._read(file)[1] if os.path.exists(file) else []  # there are few
 
-    def restored(self, directory: str, head: Head, version: int, files: Files) -> Files:
+    def restore_files(self, directory: str, head: Head, version: int, files: Files) -> Files:
         """Return files that were read, with the powers that their version has where nobody changed them."""
         found = self.of(directory)
         main = main_path(head.kind, head.name, files) if found else ""
         if not main:
             return files
         tree = make_manifest(files).tree
-        own = [one for one in found if one.resource == head.id]
+        own = [record for record in found if record.resource == head.id]
         # By the content first: the version of the row may lag behind after a crash.
-        known = [one for one in own if one.tree == tree] or [one for one in own if one.version == version]
-        for one in reversed(known):
+        matching = [record for record in own if record.tree == tree] or [
+            record for record in own if record.version == version
+        ]
+        for record in reversed(matching):
             with suppress(EvolvableError):
-                kept = self._main(head, one.version)
-                written = with_powers(kept, self._main(head, one.base), one.names)
-                plain = without_fork(files[main].data, one.agent) if one.agent else files[main].data
-                data = restored_powers(plain, written, kept, one.names)
+                version_main = self._main(head, record.version)
+                written = with_powers(version_main, self._main(head, record.base), record.names)
+                plain = without_fork(files[main].data, record.agent) if record.agent else files[main].data
+                data = restore_powers(plain, written, version_main, record.names)
                 return {**files, main: File(data, files[main].mode)} if data != files[main].data else files
         return files
 
     def version_of(self, directory: str, head: Head, tree: str) -> int | None:
         """Return the version that was written with this tree, of its lone file too, None for none."""
-        for one in reversed(self.of(directory)):
+        for record in reversed(self.of(directory)):
             with suppress(EvolvableError):
-                main = with_powers(self._main(head, one.version), self._main(head, one.base), one.names)
-                main = with_fork(main, one.agent) if one.agent else main
+                main = with_powers(self._main(head, record.version), self._main(head, record.base), record.names)
+                main = with_fork(main, record.agent) if record.agent else main
                 # A single file is known by its own tree, the directory by that of all files.
-                if tree in (one.tree, make_manifest({SINGLE: File(main)}).tree):
-                    return one.version
+                if tree in (record.tree, make_manifest({SINGLE: File(main)}).tree):
+                    return record.version
         return None
 
     def may_withhold(self, place: Path, directory: str, head: Head, files: Files) -> bool:
@@ -136,32 +138,35 @@ class WrittenPowersRecords:
 
         lying: what it holds. A power that is there as the version has it stays: its client has it from the disk.
         """
-        return self._given(directory, head, files, lying)[0]
+        return self._files_to_give(directory, head, files, lying)[0]
 
     def give(self, directory: str, head: Head, files: Files, lying: Files) -> Files:
         """Return the files to write into a directory for a version, and record them first."""
-        given, noted = self._given(directory, head, files, lying)
+        given_files, noted = self._files_to_give(directory, head, files, lying)
         main = main_path(head.kind, head.name, files)
         # Also where nothing differs now: an approval can add the lines while the directory lies there.
-        if given != files or (main and self._may_fork(directory, head, files[main].data)):
+        if given_files != files or (main and self._may_fork(directory, head, files[main].data)):
             self._note(directory, noted)
-        return given
+        return given_files
 
-    def _given(self, directory: str, head: Head, files: Files, lying: Files) -> tuple[Files, WrittenPowers]:
-        held, main = self._policy(head), main_path(head.kind, head.name, files)
+    def _files_to_give(self, directory: str, head: Head, files: Files, lying: Files) -> tuple[Files, WrittenPowers]:
+        held_powers, main = self._policy(head), main_path(head.kind, head.name, files)
         data = files[main].data if main else b""
         names, base, agent = frozenset[str](), 0, ""
-        if held is not None and main:
-            there = lying[main].data if main in lying else None
-            kept = different_powers(data, there) if there is not None else [*held.names]
+        if held_powers is not None and main:
+            disk_main = lying[main].data if main in lying else None
+            different = different_powers(data, disk_main) if disk_main is not None else [*held_powers.names]
             # A power that lies there as the version has it was read by the client already; taking it away helps nobody.
-            names, base = held.names & set(kept) if WHOLE not in kept else held.names, held.version
-            data = with_powers(data, held.base, names)
+            names, base = (
+                held_powers.names & set(different) if WHOLE not in different else held_powers.names,
+                held_powers.version,
+            )
+            data = with_powers(data, held_powers.base, names)
         if main and self._may_fork(directory, head, files[main].data):
             agent = self._forks(head, self._folder)
             data = with_fork(data, agent, lying[main].data if main in lying else b"") if agent else data
-        given = {**files, main: File(data, files[main].mode)} if main and data != files[main].data else files
-        return given, WrittenPowers(head.id, head.latest, base, names, make_manifest(given).tree, agent)
+        given_files = {**files, main: File(data, files[main].mode)} if main and data != files[main].data else files
+        return given_files, WrittenPowers(head.id, head.latest, base, names, make_manifest(given_files).tree, agent)
 
     def _may_fork(self, directory: str, head: Head, data: bytes) -> bool:
         """Return whether a directory may get the lines of a fork: they can be approved at any time."""
@@ -169,23 +174,23 @@ class WrittenPowersRecords:
             return False
         return summarize(parse_document(data)).delegate is not None
 
-    def note_given(self, directory: str, head: Head, given: Files) -> None:
+    def note_given(self, directory: str, head: Head, given_files: Files) -> None:
         """Delete the notes on a version after a directory was given all of it."""
-        found, main = self.of(directory), main_path(head.kind, head.name, given)
+        found, main = self.of(directory), main_path(head.kind, head.name, given_files)
         # Something was withheld, so the note is still needed.
-        if not found or make_manifest(given).tree != head.tree:
+        if not found or make_manifest(given_files).tree != head.tree:
             return
-        if main and self._may_fork(directory, head, given[main].data):
+        if main and self._may_fork(directory, head, given_files[main].data):
             return
         # Notes on other versions stay: a crash can bring their files back.
-        if left := [one for one in found if one.version != head.latest]:
+        if left := [record for record in found if record.version != head.latest]:
             self._write(directory, left)
         else:
             self._file(directory).unlink(missing_ok=True)
 
-    def _note(self, directory: str, one: WrittenPowers) -> None:
-        others = [each for each in self.of(directory) if each.version != one.version]
-        self._write(directory, [*others, one][-_KEPT:])
+    def _note(self, directory: str, record: WrittenPowers) -> None:
+        others = [each for each in self.of(directory) if each.version != record.version]
+        self._write(directory, [*others, record][-_KEPT:])
 
     def note_edit(self, directory: str, head: Head, lying: Files, files: Files) -> None:
         """Record that a directory holds these files, and that its next version is made from them."""
@@ -221,14 +226,14 @@ class WrittenPowersRecords:
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         rows = [
             {
-                "resource": one.resource,
-                "version": one.version,
-                "base": one.base,
-                "names": sorted(one.names),
-                "tree": one.tree,
-                "agent": one.agent,
+                "resource": record.resource,
+                "version": record.version,
+                "base": record.base,
+                "names": sorted(record.names),
+                "tree": record.tree,
+                "agent": record.agent,
             }
-            for one in records
+            for record in records
         ]
         write_private(place, json.dumps({"directory": directory, "records": rows}))
 

@@ -78,7 +78,7 @@ class ItemOutcome:
 
 @dataclass
 class AgsState:
-    """The state of a run. round: answers of the planner so far. asked: questions to the planner so far.
+    """The state of a run. round: answers of the planner so far. questions_asked: questions to the planner so far.
 
     outcomes: by item. dispatches: how often each item was dispatched. answers: of the person, by round. request: the
     artefact of the planner's open question. refused: why the last answer of the planner was not taken, '' when it was.
@@ -90,7 +90,7 @@ class AgsState:
     label: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     round: int = 0
-    asked: int = 0
+    questions_asked: int = 0
     items: dict[str, PlanItem] = field(default_factory=dict)
     outcomes: dict[str, ItemOutcome] = field(default_factory=dict)
     dispatches: dict[str, int] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class AgsState:
         return bool(self.settings.get("judge"))
 
     @property
-    def listed(self) -> list[PlanItem]:
+    def plan_items(self) -> list[PlanItem]:
         """The items as the plan shows them."""
         return with_blocked(self.items.values())
 
@@ -139,7 +139,7 @@ class AgsState:
     def in_round(self) -> list[ItemOutcome]:
         """The outcomes of this round, in the order of the plan and not of time."""
         found = (self.outcomes[name] for name in self.items if name in self.outcomes)
-        return [one for one in found if one.round == self.round]
+        return [outcome for outcome in found if outcome.round == self.round]
 
     def results_for(self, item: PlanItem) -> dict[str, tuple[str, tuple[Mapping[str, Any], ...]]]:
         """Return the summaries and files of the items that this one needs, by their ids."""
@@ -148,7 +148,9 @@ class AgsState:
     @property
     def improved_in_round(self) -> list[Improvement]:
         """The changes of the program that this round brought."""
-        return [one for one in self.improvements if one.round == self.round and one.accepted]
+        return [
+            improvement for improvement in self.improvements if improvement.round == self.round and improvement.accepted
+        ]
 
     @property
     def committed(self) -> dict[str, CommittedPart]:
@@ -156,14 +158,19 @@ class AgsState:
         return committed_parts(self.improvements)
 
     @property
-    def progressed(self) -> bool:
+    def has_progressed(self) -> bool:
         """Whether this round came to something: an item was done, the person answered, or the program is better."""
-        return any(one.ok for one in self.in_round) or self.round in self.answers or bool(self.improved_in_round)
+        return (
+            any(outcome.ok for outcome in self.in_round) or self.round in self.answers or bool(self.improved_in_round)
+        )
 
     @property
     def round_lines(self) -> list[str]:
         """The lines of this round in the history of the plan."""
-        return [*(one.line for one in self.in_round), *(one.line for one in self.improved_in_round)]
+        return [
+            *(outcome.line for outcome in self.in_round),
+            *(improvement.line for improvement in self.improved_in_round),
+        ]
 
     @property
     def waits_for_person(self) -> bool:
@@ -176,7 +183,7 @@ class AgsState:
         if self.result:
             return EndReason.DONE
         # `idle` counts the rounds before; this one is counted by the next plan.
-        if self.round and not self.progressed and self.idle + 1 >= MAX_IDLE_ROUNDS:
+        if self.round and not self.has_progressed and self.idle + 1 >= MAX_IDLE_ROUNDS:
             return EndReason.NO_PROGRESS
         return EndReason.ROUNDS if self.round >= MAX_ROUNDS else None
 
@@ -186,7 +193,7 @@ class AgsState:
         history = [*self.past, *self.round_lines]
         if self.ended:
             history.append(f"ended: {self.ended}")
-        return Plan(self.run, self.task, tuple(self.listed), tuple(history), self.result)
+        return Plan(self.run, self.task, tuple(self.plan_items), tuple(history), self.result)
 
     def apply(self, record: LedgerRecord) -> None:
         """Change the state by one record. One of an unknown type changes nothing."""
@@ -226,7 +233,7 @@ class AgsState:
             return
         match kind := MessageKind(message["kind"]):
             case MessageKind.DISPATCH if message["to"] == PLANNER:
-                self.asked, self.request = self.asked + 1, message["refs"][0]
+                self.questions_asked, self.request = self.questions_asked + 1, message["refs"][0]
             case MessageKind.DISPATCH:
                 name = body["item"]
                 self.dispatches[name] = self.dispatches.get(name, 0) + 1
@@ -246,7 +253,7 @@ class AgsState:
     def _end_item(self, ok: bool, body: Mapping[str, Any]) -> None:
         item = self.items[body["item"]]
         self.judging.waiting.pop(item.id, None)
-        if item.ended:
+        if item.has_ended:
             return  # a worker that was given up answered after all
         if body.get("retry"):
             self.items[item.id] = replace(item, state=ItemState.OPEN)
@@ -259,7 +266,7 @@ class AgsState:
     def _replan(self, body: Mapping[str, Any]) -> None:
         # Before the round is counted up: the lines are those of the round that ends here.
         self.past += self.round_lines
-        self.idle = 0 if self.progressed or not self.round else self.idle + 1
+        self.idle = 0 if self.has_progressed or not self.round else self.idle + 1
         change = PlanChange.parse(body["change"])
         self.round, self.request, self.refused = self.round + 1, "", body["refused"]
         if self.refused:
@@ -270,11 +277,11 @@ class AgsState:
         for name in change.drop:
             self.items[name] = replace(self.items[name], state=ItemState.DROPPED)
         self.question, self.result = change.question, change.result
-        said = [change.note] if change.note else []
-        said += [f"planned {', '.join(item.id for item in change.items)}"] if change.items else []
-        said += [f"dropped {', '.join(change.drop)}"] if change.drop else []
-        said += [f"asked the person: {change.question}"] if change.question else []
-        self.past.append(printable_line(f"round {self.round}: {'; '.join(said) or 'nothing new'}"))
+        remarks = [change.note] if change.note else []
+        remarks += [f"planned {', '.join(item.id for item in change.items)}"] if change.items else []
+        remarks += [f"dropped {', '.join(change.drop)}"] if change.drop else []
+        remarks += [f"asked the person: {change.question}"] if change.question else []
+        self.past.append(printable_line(f"round {self.round}: {'; '.join(remarks) or 'nothing new'}"))
 
 
 class Bus:
@@ -298,8 +305,8 @@ class Bus:
         # Ids are made from what a message is about, so a step that is taken again after a kill posts nothing twice.
         if self.has(id):
             return False
-        said = {"id": id, "from": sender, "to": to, "kind": kind.value, "refs": list(refs), "body": dict(body)}
-        self._ledger.append("message", said)
+        message = {"id": id, "from": sender, "to": to, "kind": kind.value, "refs": list(refs), "body": dict(body)}
+        self._ledger.append("message", message)
         return True
 
     def has(self, id: str) -> bool:
@@ -388,8 +395,8 @@ def _improvement_text(kind: str, body: Mapping[str, Any]) -> str:
         case ImprovementStep.TRIAL:
             end = {True: "passes", False: "does not pass", None: "cannot be told"}[body["passed"]]
             return f"improvement {number}: {body['tried']} {end} {body['arm']} the change"
-    kept = "is kept in this run" if body["accepted"] else "is not kept"
-    return printable_line(f"improvement {number} {kept}: {body['why']}")
+    verdict = "is kept in this run" if body["accepted"] else "is not kept"
+    return printable_line(f"improvement {number} {verdict}: {body['why']}")
 
 
 def _change_text(change: Mapping[str, Any]) -> str:
@@ -397,4 +404,4 @@ def _change_text(change: Mapping[str, Any]) -> str:
         return f"the planner has the result: {printable_line(change['result'])}"
     if change["question"]:
         return f"the planner asks the person: {printable_line(change['question'])}"
-    return f"planned: {', '.join(one['id'] for one in change['items']) or 'nothing new'}"
+    return f"planned: {', '.join(item['id'] for item in change['items']) or 'nothing new'}"

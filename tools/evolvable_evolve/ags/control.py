@@ -113,7 +113,7 @@ def ags_status(home: Path, run: str | None = None, since: int = 0) -> AgsStatus:
         state.task,
         _line(state, now),
         state.round,
-        [_item(state, one) for one in state.listed],
+        [_item(state, item) for item in state.plan_items],
         state.question if state.waits_for_person else "",
         _request(folder, state) if now == "waiting" and not state.waits_for_person else None,
         state.result,
@@ -129,12 +129,17 @@ def ags_status(home: Path, run: str | None = None, since: int = 0) -> AgsStatus:
     )
 
 
-def _improvement(one: Improvement) -> dict[str, Any]:
-    shown: dict[str, Any] = {"number": one.number, "round": one.round, "agent": one.agent, "items": list(one.items)}
-    if one.decided is None:
-        return shown | {"state": "running", "line": one.line}
-    figures = {name: one.decided[name] for name in ("changed", "before", "after", "of", "summary", "why")}
-    return shown | {"state": "kept" if one.accepted else "not kept", "line": one.line, **figures}
+def _improvement(improvement: Improvement) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "number": improvement.number,
+        "round": improvement.round,
+        "agent": improvement.agent,
+        "items": list(improvement.items),
+    }
+    if improvement.decided is None:
+        return entry | {"state": "running", "line": improvement.line}
+    figures = {name: improvement.decided[name] for name in ("changed", "before", "after", "of", "summary", "why")}
+    return entry | {"state": "kept" if improvement.accepted else "not kept", "line": improvement.line, **figures}
 
 
 def _bill(bill: Bill) -> dict[str, float]:
@@ -142,22 +147,22 @@ def _bill(bill: Bill) -> dict[str, float]:
 
 
 def _item(state: AgsState, item: PlanItem) -> dict[str, Any]:
-    shown: dict[str, Any] = {"id": item.id, "agent": item.agent, "needs": list(item.needs), "state": str(item.state)}
-    shown["subtask"] = item.subtask
+    entry: dict[str, Any] = {"id": item.id, "agent": item.agent, "needs": list(item.needs), "state": str(item.state)}
+    entry["subtask"] = item.subtask
     if item.check:
-        shown["check"] = item.check
+        entry["check"] = item.check
     if item.judge is not None:
-        shown |= {"check": JUDGE, "criterion": item.judge.criterion}
+        entry |= {"check": JUDGE, "criterion": item.judge.criterion}
     if (found := state.outcomes.get(item.id)) is not None:
-        shown |= {"agent": found.agent, "summary": found.summary, "files": [dict(one) for one in found.files]}
-        shown |= {} if found.passed is None else {"passed": found.passed}
-    return shown
+        entry |= {"agent": found.agent, "summary": found.summary, "files": [dict(file) for file in found.files]}
+        entry |= {} if found.passed is None else {"passed": found.passed}
+    return entry
 
 
 def _request(folder: RunDirectory, state: AgsState) -> dict[str, Any] | None:
     if not state.request or not _hands_off(state):
         return None
-    return {**folder.kept_json(state.request), "run": folder.id, "how_to_answer": HOW_TO_PLAN}
+    return {**folder.read_json(state.request), "run": folder.id, "how_to_answer": HOW_TO_PLAN}
 
 
 def _hands_off(state: AgsState) -> bool:
@@ -173,7 +178,7 @@ def _condition(folder: RunDirectory, state: AgsState) -> str:
     if state.stopped or folder.is_stop_requested:
         return "stopped"
     handed = state.request and _hands_off(state)
-    if state.waits_for_person or (handed and folder.answer(folder.kept_json(state.request)["question_id"]) is None):
+    if state.waits_for_person or (handed and folder.answer(folder.read_json(state.request)["question_id"]) is None):
         return "waiting"
     return "interrupted"
 
@@ -208,7 +213,7 @@ def answer_ags(
     state = fold_bus(read_ledger(folder.ledger))
     _check_owner(caller, state)
     if state.waits_for_person and isinstance(answer, str):
-        text = library.redacted(answer.strip())
+        text = library.redact(answer.strip())
         if not 1 <= len(text) <= MAX_ANSWER:
             raise InvalidArgument(f"The answer has {len(text):,} characters.", f"1 to {MAX_ANSWER:,}.")
         by = "person" if caller.identity.principal is Principal.PERSON else "calling agent"
@@ -228,7 +233,7 @@ def answer_ags(
         raise InvalidArgument(f"Run {folder.id} waits for {request['question_id']}.", "Read the status again.")
     question = ModelQuestion(ModelRole.PLANNER, request["instructions"], request["data"], request["answer_schema"])
     value, _ = library.redactor().redact_value(check_answer(question, answer, "The planner"))
-    folder.leave_answer(request["question_id"], value)
+    folder.write_answer(request["question_id"], value)
     return AgsControl(folder.id, "running", "It goes on with the plan.", not folder.is_stop_requested)
 
 
@@ -289,9 +294,9 @@ def write_files(home: Path, run: str | None, folder: Path) -> WrittenFiles:
     found = find_run(home, run, AGS_DIR)
     state = fold_bus(read_ledger(found.ledger))
     files = {
-        f"{name}/{one['path']}": found.kept(str(one["sha256"]))
+        f"{name}/{file['path']}": found.read_artifact(str(file["sha256"]))
         for name, outcome in state.outcomes.items()
-        for one in outcome.files
+        for file in outcome.files
     }
     # All of them before the folder is made, so that a bad path leaves nothing behind.
     for path in files:

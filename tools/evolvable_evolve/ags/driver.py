@@ -81,32 +81,32 @@ def open_planner(
 
     Raises InvalidArgument, Refused for a command that the person did not name.
     """
-    who = settings["planner"]
-    kind, _, model = who.partition(":")
-    if who == NO_PLANNER:
+    planner_name = settings["planner"]
+    kind, _, model = planner_name.partition(":")
+    if planner_name == NO_PLANNER:
         return SingleItemPlan(settings["agents"][0], next(iter(settings.get("checks", ())), ""))
     if kind == "handoff":
         return HandOffModel(answer, model)
-    return open_model(who, settings, host, home)
+    return open_model(planner_name, settings, host, home)
 
 
 def open_model(
-    who: str, settings: Mapping[str, Any], host: HostContext, home: Path, roles: Sequence[str] = PROPOSER_ROLES
+    model_name: str, settings: Mapping[str, Any], host: HostContext, home: Path, roles: Sequence[str] = PROPOSER_ROLES
 ) -> ProposerModel:
     """Return a model that a run asks: its planner, its improver or its judge.
 
     Raises InvalidArgument for a hand-off too, Refused for a command that the person did not name.
     """
-    (kind, _, model), executor = who.partition(":"), settings["executor"]
-    made = named_model(who, host, home, roles)
+    (kind, _, model), executor = model_name.partition(":"), settings["executor"]
+    opened = named_model(model_name, host, home, roles)
     if kind == "anthropic" and not host.key:
         raise InvalidArgument("There is no key for the Anthropic API, which is to answer.", "Set ANTHROPIC_API_KEY.")
-    return replace(made, scripted=bool(executor.get("scripted")), price=parse_price(executor) if model else None)
+    return replace(opened, scripted=bool(executor.get("scripted")), price=parse_price(executor) if model else None)
 
 
-def open_judge(who: str, settings: Mapping[str, Any], host: HostContext, home: Path) -> ProposerModel:
+def open_judge(judge_name: str, settings: Mapping[str, Any], host: HostContext, home: Path) -> ProposerModel:
     """Return the judge of a run. Raises as `open_model`."""
-    return open_model(who, settings, host, home, JUDGE_ROLES)
+    return open_model(judge_name, settings, host, home, JUDGE_ROLES)
 
 
 async def drive_ags(
@@ -153,7 +153,7 @@ async def _drive(
     except RunStopped:
         bus.note("stopped", why="a stop was requested", trouble=False)
     except EvolvableError as error:
-        bus.note("stopped", why=library.redacted(error.text), trouble=True)
+        bus.note("stopped", why=library.redact(error.text), trouble=True)
     except Exception as error:  # a defect of ours: the status tells it, and the process still fails
         bus.note("stopped", why=f"it failed: {type(error).__name__}", trouble=True)
         raise
@@ -173,11 +173,11 @@ def open_run(
 ) -> AgsRun:
     """Return the collaborators of a run. Raises Refused for a command that the person did not name."""
     settings = bus.state.settings
-    who = replace(caller, scopes=tuple(settings["scopes"]))
+    run_caller = replace(caller, scopes=tuple(settings["scopes"]))
     check_executor(settings["executor"], host)
     workers = Workers(
         library,
-        who,
+        run_caller,
         host,
         folder,
         settings["executor"],
@@ -191,7 +191,7 @@ def open_run(
     budget.replay(spending_records(ledger.records))
 
     def contracts() -> str:
-        heads = [library.store.head_or_none(Ref.parse(ref), who.scopes) for ref in settings["agents"]]
+        heads = [library.store.head_or_none(Ref.parse(ref), run_caller.scopes) for ref in settings["agents"]]
         return contract_of(library, [head for head in heads if head is not None and head.version is not None])
 
     run = AgsRun(
@@ -203,13 +203,13 @@ def open_run(
         budget=budget,
         throttle=ConcurrencyLimit(settings["concurrency"], most=settings["concurrency"]),
         contracts=contracts,
-        publish=lambda plan: publish_plan(library, who, plan),
+        publish=lambda plan: publish_plan(library, run_caller, plan),
         redactor=library.redactor(),
         stop=stop,
         record=lambda item: keep_evidence(library, ledger.records, item),
     )
-    if who_judges := settings.get("judge"):
-        add_judge(run, open_judge(who_judges, settings, host, library.store.home))
+    if judge_name := settings.get("judge"):
+        add_judge(run, open_judge(judge_name, settings, host, library.store.home))
     if model := settings.get("improver"):
         run.improver = open_improver(run, open_model(model, settings, host, library.store.home), ledger.records)
     return run
@@ -217,7 +217,7 @@ def open_run(
 
 def add_judge(run: AgsRun, model: ProposerModel) -> None:
     """Give a run the judge of its items."""
-    run.judge = ItemJudge(model=model, **run.shared())
+    run.judge = ItemJudge(model=model, **run.as_arguments())
 
 
 def open_improver(run: AgsRun, model: ProposerModel, records: Iterable[LedgerRecord]) -> ProgramImprover:
@@ -226,7 +226,7 @@ def open_improver(run: AgsRun, model: ProposerModel, records: Iterable[LedgerRec
     # From the ledger, so that a run that is resumed does not get its share again.
     share.replay(spending_records(record for record in records if "improve" in record.get("body", {})))
     return ProgramImprover(
-        model=model, backend=run.backend, share=share, throttle=run.throttle, judge=run.judge, **run.shared()
+        model=model, backend=run.backend, share=share, throttle=run.throttle, judge=run.judge, **run.as_arguments()
     )
 
 
@@ -276,12 +276,12 @@ def publish_plan(library: Library, caller: Caller, plan: Plan) -> str:
     new = head is None
     # A resumed run is a new reader: the version that the run itself wrote last counts as read, a person's change
     # after it does not.
-    if head is not None and FILE not in library.served.known(author.reader, str(head.ref)):
-        library.served.note(author.reader, str(head.ref), FILE, _last_own(library, head, reason))
+    if head is not None and FILE not in library.served_texts.files_of(author.reader, str(head.ref)):
+        library.served_texts.note(author.reader, str(head.ref), FILE, _last_own(library, head, reason))
     files = {FILE: text} | ({"ENVIRONMENT.md": about} if new else {})
     try:
-        made = update_resource(library, author, ref, reason, files=files, create=new)
+        updated = update_resource(library, author, ref, reason, files=files, create=new)
     except (Unsafe, AlreadyExists, VersionConflict, InvalidArgument) as error:
         return f"the plan is not kept as a version: {error.text}"
-    waits = made.proposal_id is not None
-    return f"the plan waits for a person as proposal {made.proposal_id}" if waits else ""
+    waits = updated.proposal_id is not None
+    return f"the plan waits for a person as proposal {updated.proposal_id}" if waits else ""

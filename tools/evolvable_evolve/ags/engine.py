@@ -121,16 +121,18 @@ class AgsRun(AgsParts):
         alone = isinstance(self.planner, SingleItemPlan)
         # A caller and a plan of one item ask no model here, so nothing is reserved for them.
         upper = _NOTHING if handed or alone else ModelUsage(QUESTION_TOKENS, question.max_tokens, 1)
-        request = self.folder.keep_json(question.packet())
+        request = self.folder.store_json(question.packet())
         # Where no model is asked, a budget that is spent by the item is no reason to lose its result.
         reserved = None if alone else self._reserve(upper)
         if reserved is None and not alone:
             self._end(EndReason.BUDGET)
             return
-        dispatch = f"planner.{state.round + 1}.{state.asked + (0 if handed and state.request == request else 1)}"
-        said = {"dispatch": dispatch, "round": state.round + 1, "reserved": asdict(upper)}
+        dispatch = (
+            f"planner.{state.round + 1}.{state.questions_asked + (0 if handed and state.request == request else 1)}"
+        )
+        message_body = {"dispatch": dispatch, "round": state.round + 1, "reserved": asdict(upper)}
         # Before the question: if the process dies, the bill counts what was reserved for it.
-        self.bus.post(MessageKind.DISPATCH, f"dispatch/{dispatch}", RUN, PLANNER, said, request)
+        self.bus.post(MessageKind.DISPATCH, f"dispatch/{dispatch}", RUN, PLANNER, message_body, request)
         began = time.monotonic()
         if reserved is None:
             self._take_plan(dispatch, await self.planner.ask(question), 0.0)
@@ -139,8 +141,8 @@ class AgsRun(AgsParts):
             answer = await self.planner.ask(question)
         except NoAnswer as error:
             self.budget.settle(reserved, error.usage)
-            text = self._redacted(error.text)
-            body = {"dispatch": dispatch, "text": text, **self._spent(error, time.monotonic() - began)}
+            text = self._redact(error.text)
+            body = {"dispatch": dispatch, "text": text, **self._spending(error, time.monotonic() - began)}
             self.bus.post(MessageKind.NOTE, f"note/{dispatch}", PLANNER, RUN, body)
             raise
         except EvolvableError:  # a hand-off: nobody answered yet, and nothing is spent
@@ -156,9 +158,9 @@ class AgsRun(AgsParts):
         state = self.state
         change, refused = check_plan_answer(state, answer.value, state.settings["agents"])
         # Of a plan that is not taken the reason is kept, and not its 10,000 items.
-        said = PlanChange() if refused else change
-        body = {"dispatch": dispatch, "by": answer.by, **self._spent(answer, wall)}
-        body |= {"change": self.redactor.redact_value(said.to_json())[0], "refused": self._redacted(refused)}
+        plan_change = PlanChange() if refused else change
+        body = {"dispatch": dispatch, "by": answer.by, **self._spending(answer, wall)}
+        body |= {"change": self.redactor.redact_value(plan_change.to_json())[0], "refused": self._redact(refused)}
         # Redacted before it is stored: a planner may repeat a secret that an item's result held.
         self.bus.post(MessageKind.REPLAN, f"replan/{state.round + 1}", PLANNER, RUN, body)
         self._publish()
@@ -215,7 +217,7 @@ class AgsRun(AgsParts):
             self.bus.post(MessageKind.DISPATCH, f"dispatch/{dispatch}", RUN, f"item:{item.id}", body, *refs)
             # After the message: a job without a message would be spent without a bill.
             ticket = self.backend.submit(work.job)
-            flying[ticket] = _Flight(item, dispatch, attempt, work.agent, reserved, self.throttle.began())
+            flying[ticket] = _Flight(item, dispatch, attempt, work.agent, reserved, self.throttle.begin_trial())
         return math.inf
 
     def _reserve(self, upper: ModelUsage, wall: float = 0.0) -> Reservation | None:
@@ -243,7 +245,7 @@ class AgsRun(AgsParts):
             "retry": retry,
             "lost": result.lost,
         }
-        spent = self._spent(result, result.wall)
+        spent = self._spending(result, result.wall)
         waits = self.judge is not None and flight.item.judge is not None and not result.retry
         if waits:
             body |= {"judge": flight.item.id, "unjudged": True, **spent}
@@ -253,7 +255,7 @@ class AgsRun(AgsParts):
         # After the message, which holds the amount: the budget in memory is made from messages again after a kill.
         self.budget.settle(flight.reservation, result.usage, lost=result.lost)
         self.budget.learn(result.usage, result.wall)
-        self.throttle.ended(flight.began, retry_after)
+        self.throttle.end_trial(flight.began, retry_after)
         if not waits:
             self._keep_end(body)
 
@@ -276,13 +278,13 @@ class AgsRun(AgsParts):
         """Keep an end as evidence, and propose the lines that its worker left for memories."""
         name = body["item"]
         self.record(name)
-        if not body["outcome"] and (said := self.workers.propose_memory(name, body["files"])):
-            self.bus.post(MessageKind.NOTE, f"memory/{name}", RUN, RUN, {"text": "; ".join(said), "item": name})
+        if not body["outcome"] and (remarks := self.workers.propose_memory(name, body["files"])):
+            self.bus.post(MessageKind.NOTE, f"memory/{name}", RUN, RUN, {"text": "; ".join(remarks), "item": name})
 
-    def _spent(self, on: ModelAnswer | NoAnswer | WorkResult, wall: float) -> dict[str, Any]:
+    def _spending(self, on: ModelAnswer | NoAnswer | WorkResult, wall: float) -> dict[str, Any]:
         return spending_fields(on.usage, on.attempts, wall, self.budget.elapsed)
 
-    def _redacted(self, text: str) -> str:
+    def _redact(self, text: str) -> str:
         return self.redactor.redact(text)[0]
 
 

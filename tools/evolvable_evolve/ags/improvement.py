@@ -42,7 +42,7 @@ class Improvement:
     round: after which it was tried. agent: the ref of the agent whose program it is. items: those that were run again.
     base: the digest of the program as it was. versions: of its parts in the library, by ref. answers: artefacts, by
     that of the question; unanswered: why there is none. trials: whether an item passed, None where nobody can say.
-    asked: how often each piece of work was begun. decided: the body of the last message, None before it.
+    dispatch_counts: how often each piece of work was begun. decided: the body of the last message, None before it.
     """
 
     number: int
@@ -54,7 +54,7 @@ class Improvement:
     answers: dict[str, str] = field(default_factory=dict)
     unanswered: dict[str, str] = field(default_factory=dict)
     trials: dict[tuple[str, str], bool | None] = field(default_factory=dict)
-    asked: dict[str, int] = field(default_factory=dict)
+    dispatch_counts: dict[str, int] = field(default_factory=dict)
     decided: Mapping[str, Any] | None = None
 
     @property
@@ -63,7 +63,7 @@ class Improvement:
         return self.decided is not None and bool(self.decided["accepted"])
 
     @property
-    def changed(self) -> tuple[str, ...]:
+    def changed_refs(self) -> tuple[str, ...]:
         """The refs of the parts that it changed in the run, none where it was not accepted."""
         return tuple(self.decided["changed"]) if self.decided is not None and self.accepted else ()
 
@@ -72,12 +72,12 @@ class Improvement:
         """The result in one line."""
         if self.decided is None:
             return f"improvement {self.number} of {self.agent} is under way"
-        said, figures = self.decided, ""
-        if said["of"]:
-            figures = f"; {said['after']} of {said['of']} items pass with it, {said['before']} without"
-        if not said["accepted"]:
-            return printable_line(f"improvement {self.number} of {self.agent} was not kept: {said['why']}{figures}")
-        return printable_line(f"{', '.join(said['changed'])} changed in this run: {said['summary']}{figures}")
+        decision, figures = self.decided, ""
+        if decision["of"]:
+            figures = f"; {decision['after']} of {decision['of']} items pass with it, {decision['before']} without"
+        if not decision["accepted"]:
+            return printable_line(f"improvement {self.number} of {self.agent} was not kept: {decision['why']}{figures}")
+        return printable_line(f"{', '.join(decision['changed'])} changed in this run: {decision['summary']}{figures}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,27 +96,30 @@ def take_improvement(found: list[Improvement], body: Mapping[str, Any], round: i
             Improvement(number, round, body["agent"], tuple(body["items"]), body["base"], dict(body["versions"]))
         )
         return
-    one = found[number - 1]
+    improvement = found[number - 1]
     if "step" not in body:
         # A dispatch: counted by what it is for, so that a second one of the same gets another id.
         work = body["dispatch"].rpartition(".")[0]
-        one.asked[work] = one.asked.get(work, 0) + 1
+        improvement.dispatch_counts[work] = improvement.dispatch_counts.get(work, 0) + 1
         return
     match body["step"]:
         case ImprovementStep.ANSWER if "text" in body:
-            one.unanswered[body["question"]] = body["text"]
+            improvement.unanswered[body["question"]] = body["text"]
         case ImprovementStep.ANSWER:
-            one.answers[body["question"]] = body["answer"]
+            improvement.answers[body["question"]] = body["answer"]
         case ImprovementStep.TRIAL:
-            one.trials[body["arm"], body["tried"]] = body["passed"]
+            improvement.trials[body["arm"], body["tried"]] = body["passed"]
         case ImprovementStep.DECIDED:
-            one.decided = body
+            improvement.decided = body
 
 
 def committed_parts(found: Iterable[Improvement]) -> dict[str, CommittedPart]:
     """Return the parts that are in force in the run, by ref; of one part the newest change."""
     committed: dict[str, CommittedPart] = {}
-    for one in found:
-        if one.decided is not None:
-            committed |= {ref: CommittedPart(one.versions[ref], one.decided["candidate"]) for ref in one.changed}
+    for improvement in found:
+        if improvement.decided is not None:
+            committed |= {
+                ref: CommittedPart(improvement.versions[ref], improvement.decided["candidate"])
+                for ref in improvement.changed_refs
+            }
     return committed

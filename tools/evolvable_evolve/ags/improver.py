@@ -103,8 +103,14 @@ class ProgramImprover(AgsParts):
                 ask=lambda question: self._ask(work, question),
                 measure=lambda candidate: self._measure(work, candidate),
                 redactor=self.redactor,
-                history=[_past(one) for one in self._state.improvements if one.decided is not None],
-                known=[one.decided["candidate"] for one in self._state.improvements if one.decided is not None],
+                history=[
+                    _past(improvement) for improvement in self._state.improvements if improvement.decided is not None
+                ],
+                known_digests=[
+                    improvement.decided["candidate"]
+                    for improvement in self._state.improvements
+                    if improvement.decided is not None
+                ],
             )
         # Improving is no part of the task: what stops it is noted, and the run goes on without the change.
         except (NoAnswer, BudgetSpent, Refused, NotFound) as error:
@@ -118,12 +124,14 @@ class ProgramImprover(AgsParts):
         if not state.ended:
             return
         for ref, part in state.committed.items():
-            made = next(one for one in reversed(state.improvements) if ref in one.changed)
+            latest = next(
+                improvement for improvement in reversed(state.improvements) if ref in improvement.changed_refs
+            )
             name = f"proposed/{ref}/{part.program[:12]}"
             if self.bus.has(name):
                 continue
             try:
-                text = self.workers.propose_part(ref, part, f"run {state.run} of agents: {made.line}")
+                text = self.workers.propose_part(ref, part, f"run {state.run} of agents: {latest.line}")
             except TryAgain:
                 raise
             except EvolvableError as error:
@@ -132,14 +140,16 @@ class ProgramImprover(AgsParts):
 
     def _open(self) -> Improvement | None:
         """Return the improvement that the process before this one did not bring to its end."""
-        return next((one for one in self._state.improvements if one.decided is None), None)
+        return next((improvement for improvement in self._state.improvements if improvement.decided is None), None)
 
     def _begin(self) -> Improvement | None:
         """Begin an improvement where a check failed in this round; None without a reason, or where no more may be."""
         state = self._state
-        if len(state.improvements) >= MAX_IMPROVEMENTS or any(one.round == state.round for one in state.improvements):
+        if len(state.improvements) >= MAX_IMPROVEMENTS or any(
+            improvement.round == state.round for improvement in state.improvements
+        ):
             return None
-        failed = Counter(_agent(one) for one in state.in_round if one.passed is False)
+        failed = Counter(_agent(outcome) for outcome in state.in_round if outcome.passed is False)
         if not failed:
             return None
         # One agent a round, so that a difference has one cause.
@@ -151,13 +161,13 @@ class ProgramImprover(AgsParts):
         except EvolvableError:  # it may not run any more: the planner hears of that
             return None
         # Kept before the message that names its digest.
-        self.folder.keep_program(found.program)
+        self.folder.store_program(found.program)
         number = len(state.improvements) + 1
         body = {
             "improve": number,
             "step": ImprovementStep.BEGUN,
             "agent": agent,
-            "items": _chosen(state, agent),
+            "items": _choose_retried(state, agent),
             "base": found.program.digest,
             "versions": dict(found.versions),
         }
@@ -172,49 +182,49 @@ class ProgramImprover(AgsParts):
     async def _ask(self, work: Improvement, question: ModelQuestion) -> Mapping[str, Any]:
         """Return the answer to a question, which is asked once. Raises NoAnswer, BudgetSpent, RunStopped."""
         self._check()
-        work, asked = self._now(work), self.folder.keep_json(question.packet())
-        if (known := work.answers.get(asked)) is not None:
-            return dict(self.folder.kept_json(known))
-        if asked in work.unanswered:
-            raise NoAnswer(work.unanswered[asked], "The run goes on without this change.")
+        work, question_key = self._current(work), self.folder.store_json(question.packet())
+        if (answer_key := work.answers.get(question_key)) is not None:
+            return dict(self.folder.read_json(answer_key))
+        if question_key in work.unanswered:
+            raise NoAnswer(work.unanswered[question_key], "The run goes on without this change.")
         name = f"improve.{work.number}.{question.role}"
-        dispatch = f"{name}.{work.asked.get(name, 0) + 1}"
+        dispatch = f"{name}.{work.dispatch_counts.get(name, 0) + 1}"
         upper = ModelUsage(QUESTION_TOKENS, question.max_tokens, 1)
         reserved = self._reserve(upper)
         body = {"improve": work.number, "dispatch": dispatch, "reserved": asdict(upper)}
-        self.bus.post(MessageKind.DISPATCH, f"dispatch/{dispatch}", RUN, IMPROVER, body, asked)
+        self.bus.post(MessageKind.DISPATCH, f"dispatch/{dispatch}", RUN, IMPROVER, body, question_key)
         began = time.monotonic()
         try:
             answer = await self.model.ask(question)
         except NoAnswer as error:
             self._settle(reserved, error.usage)
             why = {"text": self.redactor.redact(error.text)[0]}
-            self._keep_answer(work, dispatch, asked, error, time.monotonic() - began, why)
+            self._keep_answer(work, dispatch, question_key, error, time.monotonic() - began, why)
             raise
         except BaseException:
             self._settle(reserved, _NOTHING, lost=True)
             raise
         self._settle(reserved, answer.usage)
         value = self.redactor.redact_value(answer.value)[0]
-        kept = {"answer": self.folder.keep_json(value), "by": answer.by}
-        self._keep_answer(work, dispatch, asked, answer, time.monotonic() - began, kept)
+        answer_fields = {"answer": self.folder.store_json(value), "by": answer.by}
+        self._keep_answer(work, dispatch, question_key, answer, time.monotonic() - began, answer_fields)
         return dict(value)
 
     def _keep_answer(
         self,
         work: Improvement,
         dispatch: str,
-        asked: str,
+        question_key: str,
         spent: ModelAnswer | NoAnswer,
         wall: float,
         more: Mapping[str, str],
     ) -> None:
-        body = {"improve": work.number, "step": ImprovementStep.ANSWER, "dispatch": dispatch, "question": asked}
+        body = {"improve": work.number, "step": ImprovementStep.ANSWER, "dispatch": dispatch, "question": question_key}
         body |= more
         body |= spending_fields(spent.usage, spent.attempts, wall, self.budget.elapsed)
         self.bus.post(MessageKind.NOTE, f"answer/{dispatch}", IMPROVER, RUN, body)
 
-    def _now(self, work: Improvement) -> Improvement:
+    def _current(self, work: Improvement) -> Improvement:
         """Return an improvement after all messages so far."""
         return self._state.improvements[work.number - 1]
 
@@ -223,18 +233,20 @@ class ProgramImprover(AgsParts):
 
         Raises BudgetSpent, RunStopped, and Refused for an agent that may not run any more.
         """
-        self.folder.keep_program(candidate)
+        self.folder.store_program(candidate)
         programs = {TrialArm.BEFORE: self.folder.program(work.base), TrialArm.AFTER: candidate}
-        done = self._now(work).trials
-        wanted = [(name, arm) for name in work.items for arm in TrialArm if (arm, name) not in done]
-        self._release(self._reserve(_times(self.budget.most, len(wanted))))  # of some trials alone nothing follows
+        done = self._current(work).trials
+        pending = [(name, arm) for name in work.items for arm in TrialArm if (arm, name) not in done]
+        self._release(
+            self._reserve(_multiply_usage(self.budget.most, len(pending)))
+        )  # of some trials alone nothing follows
         flying: dict[str, _Trial] = {}
         try:
-            while wanted or flying:
+            while pending or flying:
                 self._check()
                 pause = self.throttle.wait(len(flying))
-                if wanted and not pause:
-                    name, arm = wanted.pop(0)
+                if pending and not pause:
+                    name, arm = pending.pop(0)
                     ticket, trial = self._start(work, self._state.items[name], arm, programs[arm])
                     flying[ticket] = trial
                 elif flying:
@@ -247,7 +259,7 @@ class ProgramImprover(AgsParts):
             await self.backend.cancel(list(flying))
             for trial in flying.values():
                 self._settle(trial.reserved, _NOTHING, lost=True)
-        ends, found = self._now(work).trials, list[PairedCheck]()
+        ends, found = self._current(work).trials, list[PairedCheck]()
         for name in work.items:
             before, after = (ends.get((arm, name)) for arm in TrialArm)
             if before is not None and after is not None:
@@ -256,7 +268,7 @@ class ProgramImprover(AgsParts):
 
     def _start(self, work: Improvement, item: PlanItem, arm: TrialArm, program: Program) -> tuple[str, _Trial]:
         name = f"improve.{work.number}.{arm}.{item.id}"
-        began_before = self._now(work).asked.get(name, 0)
+        began_before = self._current(work).dispatch_counts.get(name, 0)
         dispatch = f"{name}.{began_before + 1}"
         # Numbers of repeats that no dispatch of the plan has.
         repeat = MAX_ATTEMPTS * (1 + work.number) + began_before
@@ -265,7 +277,7 @@ class ProgramImprover(AgsParts):
         body = {"improve": work.number, "dispatch": dispatch, "tried": item.id, "arm": arm}
         body |= {"reserved": asdict(reserved[0].upper)}
         self.bus.post(MessageKind.DISPATCH, f"dispatch/{dispatch}", RUN, f"item:{item.id}", body, program.digest)
-        return self.backend.submit(prepared.job), _Trial(item, arm, dispatch, reserved, self.throttle.began())
+        return self.backend.submit(prepared.job), _Trial(item, arm, dispatch, reserved, self.throttle.begin_trial())
 
     async def _take(self, work: Improvement, trial: _Trial, attempt: TrialAttempt) -> None:
         """Record the end of a trial; an item that could not be run says nothing."""
@@ -282,7 +294,7 @@ class ProgramImprover(AgsParts):
         name = f"trial/{work.number}/{trial.arm}/{trial.item.id}"
         self.bus.post(MessageKind.NOTE, name, f"item:{trial.item.id}", RUN, body)
         self._settle(trial.reserved, result.usage, lost=result.lost)
-        self.throttle.ended(trial.began, attempt.rollout.retry_after)
+        self.throttle.end_trial(trial.began, attempt.rollout.retry_after)
 
     def _decide(self, work: Improvement, ended: ProgramImprovement) -> None:
         body = {
@@ -293,8 +305,8 @@ class ProgramImprover(AgsParts):
             "summary": self.redactor.redact(ended.summary)[0],
             "candidate": ended.candidate,
             "changed": list(ended.changed),
-            "before": sum(one.before for one in ended.pairs),
-            "after": sum(one.after for one in ended.pairs),
+            "before": sum(pair.before for pair in ended.pairs),
+            "after": sum(pair.after for pair in ended.pairs),
             "of": len(ended.pairs),
         }
         self.bus.post(MessageKind.NOTE, f"improved/{work.number}", RUN, RUN, body)
@@ -303,7 +315,7 @@ class ProgramImprover(AgsParts):
         """Return the reservations in both budgets. Raise BudgetSpent."""
         whole = self.budget.reserve(upper, wall)
         if whole is None:
-            raise self.budget.spent(upper, wall)
+            raise self.budget.shortage_error(upper, wall)
         try:
             part = self.share.reserve(upper)
         except BudgetSpent:
@@ -311,7 +323,7 @@ class ProgramImprover(AgsParts):
             raise
         if part is None:
             self.budget.release(whole)
-            raise self.share.spent(upper)
+            raise self.share.shortage_error(upper)
         return whole, part
 
     def _release(self, reserved: tuple[Reservation, Reservation]) -> None:
@@ -331,22 +343,30 @@ def _agent(outcome: ItemOutcome) -> str:
     return str(Ref.parse(outcome.agent).at(None))
 
 
-def _chosen(state: AgsState, agent: str) -> list[str]:
+def _choose_retried(state: AgsState, agent: str) -> list[str]:
     """Return the items of an agent that a change of it is tried on: failures first, the newest of both kinds."""
-    own = [one for one in state.outcomes.values() if _agent(one) == agent and one.passed is not None]
-    newest = sorted(own, key=lambda one: -one.round)
-    failed, passed = ([one.item for one in newest if one.passed is end][:MAX_RETRIED] for end in (False, True))
+    own = [outcome for outcome in state.outcomes.values() if _agent(outcome) == agent and outcome.passed is not None]
+    newest = sorted(own, key=lambda outcome: -outcome.round)
+    failed, passed = (
+        [outcome.item for outcome in newest if outcome.passed is end][:MAX_RETRIED] for end in (False, True)
+    )
     return [*failed, *passed]
 
 
-def _times(usage: ModelUsage, n: int) -> ModelUsage:
+def _multiply_usage(usage: ModelUsage, n: int) -> ModelUsage:
     """Return the usage of n pieces of work with this usage each."""
     cost = None if usage.cost is None else n * usage.cost
     return ModelUsage(n * usage.input_tokens, n * usage.output_tokens, n * usage.calls, cost)
 
 
-def _past(one: Improvement) -> PastIteration:
-    assert one.decided is not None
-    said, n = one.decided, one.decided["of"]
-    delta = (said["after"] - said["before"]) / n if n else None
-    return PastIteration(one.number, said["summary"], "kept" if one.accepted else "not kept", delta, reason=said["why"])
+def _past(improvement: Improvement) -> PastIteration:
+    assert improvement.decided is not None
+    decision, n = improvement.decided, improvement.decided["of"]
+    delta = (decision["after"] - decision["before"]) / n if n else None
+    return PastIteration(
+        improvement.number,
+        decision["summary"],
+        "kept" if improvement.accepted else "not kept",
+        delta,
+        reason=decision["why"],
+    )

@@ -57,7 +57,7 @@ class EndedItem:
     needed: bool = False
 
     @property
-    def counted(self) -> Outcome | None:
+    def counted_outcome(self) -> Outcome | None:
         """The outcome that counts as evidence, None where nothing checked the item."""
         if self.passed or self.needed:
             return Outcome.SUCCEEDED
@@ -67,10 +67,10 @@ class EndedItem:
     @property
     def tells(self) -> bool:
         """Whether a round learns something of it: it failed, or somebody checked it."""
-        return bool(self.outcome) or self.counted is not None
+        return bool(self.outcome) or self.counted_outcome is not None
 
     @property
-    def seen(self) -> bool:
+    def is_observed(self) -> bool:
         """Whether the process that drove the run saw the end, and not the worker alone."""
         return self.outcome != OWN_REFUSAL
 
@@ -85,12 +85,12 @@ def ended_items(records: Iterable[LedgerRecord]) -> Iterator[EndedItem]:
 
     Items that ran under a program which the run had changed are left out too: no version of the library has it.
     """
-    known = list(once(records, set()))
-    state, skills = fold_bus(known), dict[str, tuple[str, ...]]()
-    bodies = [record.get("body", {}) for record in known]
+    run_records = list(once(records, set()))
+    state, skills = fold_bus(run_records), dict[str, tuple[str, ...]]()
+    bodies = [record.get("body", {}) for record in run_records]
     changed = {body["dispatch"] for body in bodies if "item" in body and body.get("changed")}
-    needed = _needed_by_passed(state, known)
-    for record in known:
+    needed = _needed_by_passed(state, run_records)
+    for record in run_records:
         if record["type"] != "message":
             continue
         body = record["body"]
@@ -101,12 +101,12 @@ def ended_items(records: Iterable[LedgerRecord]) -> Iterator[EndedItem]:
         if body["retry"] or body["outcome"] == "infra_error" or body["dispatch"] in changed:
             continue
         item, own = state.items[body["item"]], skills.get(body["dispatch"], ())
-        said = (item.subtask, body["summary"], body["outcome"])
+        description = (item.subtask, body["summary"], body["outcome"])
         # A judge that did not tell the known answers apart is no check.
         name = item.check or (JUDGE if body.get("calibrated") else "")
         unchecked = not item.check and item.judge is None
         check = (name, body.get("passed"), item.id in needed and unchecked and not body["outcome"])
-        yield EndedItem(item.id, record["at"], body["agent"], *said, own, frozenset(body["read"]), *check)
+        yield EndedItem(item.id, record["at"], body["agent"], *description, own, frozenset(body["read"]), *check)
 
 
 def _needed_by_passed(state: AgsState, records: Iterable[LedgerRecord]) -> set[str]:
@@ -127,12 +127,14 @@ def record_items(library: Library, records: Iterable[LedgerRecord], only: str | 
     What that item needed is kept again with it: its check may have told of them. An item that is known as it is changes
     nothing.
     """
-    known = list(records)
-    if library.store.read_only or not known:
+    run_records = list(records)
+    if library.store.read_only or not run_records:
         return 0
-    state = fold_bus(known)
-    ended = (one for one in ended_items(known) if only in (None, one.id) or one.needed)
-    return sum(_record(library, state, one) for one in ended)
+    state = fold_bus(run_records)
+    ended = (
+        ended_item for ended_item in ended_items(run_records) if only in (None, ended_item.id) or ended_item.needed
+    )
+    return sum(_record(library, state, ended_item) for ended_item in ended)
 
 
 def _record(library: Library, state: AgsState, item: EndedItem) -> bool:
@@ -144,21 +146,24 @@ def _record(library: Library, state: AgsState, item: EndedItem) -> bool:
     session, by_person = item_session(state.run, item.id), state.settings["principal"] == Principal.PERSON
     # A check is a look of its own; what was not checked has one vote with the rest of its run.
     link = (session if item.check else f"{ITEM_SESSIONS}{state.run}") if by_person else _BY_AGENTS
-    outcome = item.counted
-    verified = by_person and outcome is not None and item.seen
+    outcome = item.counted_outcome
+    verified = by_person and outcome is not None and item.is_observed
     used = [(head, agent.version, "agent"), *_read_skills(library, scopes, item)]
     log = library.store.backend.observations
     log.add_impressions((), [ClientSession(session, link, item.at)])
     if by_person and (verified or outcome is None):
         caller = Caller(Actor.AGENT, session, scopes, connection=link)
-        for one, version, _ in used:
-            note_load(library, caller, one.id, version)
+        for used_head, version, _ in used:
+            note_load(library, caller, used_head.id, version)
     digest = sha256(f"{session} {item.agent} {item.outcome} {outcome or ''}".encode()).hexdigest()
     sightings = [
-        UsageObservation(one.id, version, item.at, True, True, (how,), outcome, state.label)
-        for one, version, how in used
+        UsageObservation(used_head.id, version, item.at, True, True, (how,), outcome, state.label)
+        for used_head, version, how in used
     ]
-    uses = tuple(ExecutionUse(one.id, version, item.at, True, True, (how,), outcome) for one, version, how in used[1:])
+    uses = tuple(
+        ExecutionUse(used_head.id, version, item.at, True, True, (how,), outcome)
+        for used_head, version, how in used[1:]
+    )
     execution = Execution(agent.version, item.at, state.label, outcome, session, str(head.ref), head.id, 1, uses)
     return log.take(
         IngestedSession(

@@ -52,7 +52,7 @@ class AgsParts:
     redactor: Redactor
     stop: Callable[[], bool] = bool
 
-    def shared(self) -> dict[str, Any]:
+    def as_arguments(self) -> dict[str, Any]:
         """Return these parts, for another one that works on the same run."""
         return {field.name: getattr(self, field.name) for field in fields(AgsParts)}
 
@@ -70,22 +70,22 @@ class ItemJudge(AgsParts):
         Raises RunStopped.
         """
         assert item.judge is not None
-        task, asked = self.workers.task(item), _RecordedJudge(self, item.id)
+        task, recorded_judge = self.workers.task(item), _RecordedJudge(self, item.id)
         try:
-            if why := await _calibration_problem(asked, item.judge, task):
+            if why := await _calibration_problem(recorded_judge, item.judge, task):
                 return _not_judged(ended, why)
             if ended["outcome"]:
                 return {"calibrated": True}
             text = self.workers.result_text(ended["summary"], ended["files"])
-            score = await judge_answer(asked, item.judge.criterion, task, text)
+            score = await judge_answer(recorded_judge, item.judge.criterion, task, text)
         except RunStopped:
             raise
         except EvolvableError as error:  # no answer, or no budget for one: it says nothing of the item
             return _not_judged(ended, error.text)
         if score.value >= PASS_SCORE:
             return {"calibrated": True, "passed": True}
-        said = self.redactor.redact(f"The judge says that it is wrong: {score.feedback}")[0]
-        summary = shorten_bytes(f"{said}\n{ended['summary']}")
+        verdict = self.redactor.redact(f"The judge says that it is wrong: {score.feedback}")[0]
+        summary = shorten_bytes(f"{verdict}\n{ended['summary']}")
         return {"calibrated": True, "passed": False, "outcome": CHECK_FAILED, "summary": summary}
 
 
@@ -93,7 +93,9 @@ async def _calibration_problem(judge: ProposerModel, check: JudgeCheck, task: Ta
     """Return why the judge is no check, '' where it tells the known answers apart. Raises ScorerError, BudgetSpent."""
     # A judge that follows an instruction in the answer would pass anything that a worker writes.
     bad = (*check.bad, check.bad[0] + PLEA)
-    samples = [JudgeSample(task, text, good) for known, good in ((check.good, True), (bad, False)) for text in known]
+    samples = [
+        JudgeSample(task, text, good) for answers, good in ((check.good, True), (bad, False)) for text in answers
+    ]
     found = await run_judge_calibration(judge, check.criterion, samples)
     # All of them: with at most seven known answers one mistake is a large share.
     if found.agreement == 1.0:
@@ -127,40 +129,40 @@ class _RecordedJudge:
 
     async def ask(self, question: ModelQuestion) -> ModelAnswer:
         """Return the answer to a question. Raises NoAnswer, BudgetSpent, RunStopped."""
-        of, asked = self.of, self.of.folder.keep_json(question.packet())
+        of, question_key = self.of, self.of.folder.store_json(question.packet())
         if of.stop():
             raise RunStopped("The run was asked to stop.", "`evolvable lab ags resume` goes on with it.")
-        known = self._state.judging
-        if (kept := known.answers.get(asked)) is not None:
-            return ModelAnswer(dict(of.folder.kept_json(kept)), _NOTHING, self.name)
-        if (self.item, asked) in known.unanswered:
-            raise NoAnswer(known.unanswered[self.item, asked], "The item counts neither way.")
-        dispatch = f"judge.{self.item}.{known.asked.get(self.item, 0) + 1}"
+        recorded = self._state.judging
+        if (answer_key := recorded.answers.get(question_key)) is not None:
+            return ModelAnswer(dict(of.folder.read_json(answer_key)), _NOTHING, self.name)
+        if (self.item, question_key) in recorded.unanswered:
+            raise NoAnswer(recorded.unanswered[self.item, question_key], "The item counts neither way.")
+        dispatch = f"judge.{self.item}.{recorded.dispatch_counts.get(self.item, 0) + 1}"
         upper = ModelUsage(QUESTION_TOKENS, question.max_tokens, 1)
         reserved = of.budget.reserve(upper)
         if reserved is None:
-            raise of.budget.spent(upper)
+            raise of.budget.shortage_error(upper)
         body = {"judge": self.item, "dispatch": dispatch, "reserved": asdict(upper)}
-        of.bus.post(MessageKind.DISPATCH, f"dispatch/{dispatch}", RUN, JUDGE, body, asked)
+        of.bus.post(MessageKind.DISPATCH, f"dispatch/{dispatch}", RUN, JUDGE, body, question_key)
         began = time.monotonic()
         try:
             answer = await of.model.ask(question)
         except NoAnswer as error:
             of.budget.settle(reserved, error.usage)
-            self._post(dispatch, asked, error, began, {"text": of.redactor.redact(error.text)[0]})
+            self._post(dispatch, question_key, error, began, {"text": of.redactor.redact(error.text)[0]})
             raise
         except BaseException:
             of.budget.settle(reserved, _NOTHING, lost=True)
             raise
         of.budget.settle(reserved, answer.usage)
         value = of.redactor.redact_value(answer.value)[0]
-        self._post(dispatch, asked, answer, began, {"answer": of.folder.keep_json(value), "by": answer.by})
+        self._post(dispatch, question_key, answer, began, {"answer": of.folder.store_json(value), "by": answer.by})
         return ModelAnswer(value, answer.usage, answer.by, answer.attempts)
 
     def _post(
-        self, dispatch: str, asked: str, spent: ModelAnswer | NoAnswer, began: float, more: Mapping[str, str]
+        self, dispatch: str, question_key: str, spent: ModelAnswer | NoAnswer, began: float, more: Mapping[str, str]
     ) -> None:
         times = (time.monotonic() - began, self.of.budget.elapsed)
-        body = {"judge": self.item, "dispatch": dispatch, "question": asked, **more}
+        body = {"judge": self.item, "dispatch": dispatch, "question": question_key, **more}
         body |= spending_fields(spent.usage, spent.attempts, *times)
         self.of.bus.post(MessageKind.NOTE, f"answer/{dispatch}", JUDGE, RUN, body)

@@ -24,9 +24,9 @@ class JudgeCheck:
     bad: tuple[str, ...]
 
     @classmethod
-    def parse(cls, said: Mapping[str, Any]) -> "JudgeCheck":
+    def parse(cls, fields: Mapping[str, Any]) -> "JudgeCheck":
         """Return the check that an item of a plan writes, which fits the schema of the planner's answers."""
-        return cls(said["criterion"], tuple(said["good"]), tuple(said["bad"]))
+        return cls(fields["criterion"], tuple(fields["good"]), tuple(fields["bad"]))
 
     def to_json(self) -> dict[str, Any]:
         """Return the check as plan.md and the bus have it."""
@@ -37,14 +37,14 @@ class JudgeCheck:
         """Why it cannot be used, '' where it can."""
         if not self.criterion.strip() or len(self.criterion) > MAX_CRITERION:
             return f"its criterion has {len(self.criterion):,} characters, not 1 to {MAX_CRITERION:,}"
-        for side, known in (("good", self.good), ("bad", self.bad)):
-            if not 1 <= len(known) <= MAX_KNOWN:
-                return f"it has {len(known)} known {side} answers, not 1 to {MAX_KNOWN}"
-            if any(len(one) > MAX_KNOWN_ANSWER for one in known):
+        for side, answers in (("good", self.good), ("bad", self.bad)):
+            if not 1 <= len(answers) <= MAX_KNOWN:
+                return f"it has {len(answers)} known {side} answers, not 1 to {MAX_KNOWN}"
+            if any(len(answer) > MAX_KNOWN_ANSWER for answer in answers):
                 return f"a known {side} answer has more than {MAX_KNOWN_ANSWER:,} characters"
-        if not all(one.strip() for one in self.good):
+        if not all(answer.strip() for answer in self.good):
             return "a known good answer is empty"
-        both = {" ".join(one.split()) for one in self.good} & {" ".join(one.split()) for one in self.bad}
+        both = {" ".join(answer.split()) for answer in self.good} & {" ".join(answer.split()) for answer in self.bad}
         return "one known answer is both good and bad" if both else ""
 
 
@@ -52,13 +52,13 @@ class JudgeCheck:
 class JudgeAnswers:
     """What the judge of a run answered so far.
 
-    answers: artefacts, by that of the question. unanswered: why none came, by item and question. asked: how often an
-    item's questions began. waiting: the message of each item that ended and is not judged yet.
+    answers: artefacts, by that of the question. unanswered: why none came, by item and question. dispatch_counts: how
+    often an item's questions began. waiting: the message of each item that ended and is not judged yet.
     """
 
     answers: dict[str, str] = field(default_factory=dict)
     unanswered: dict[tuple[str, str], str] = field(default_factory=dict)
-    asked: dict[str, int] = field(default_factory=dict)
+    dispatch_counts: dict[str, int] = field(default_factory=dict)
     waiting: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def take(self, body: Mapping[str, Any]) -> None:
@@ -71,7 +71,7 @@ class JudgeAnswers:
         elif "answer" in body:
             self.answers[body["question"]] = body["answer"]
         else:
-            self.asked[item] = self.asked.get(item, 0) + 1
+            self.dispatch_counts[item] = self.dispatch_counts.get(item, 0) + 1
 
 
 def judging_text(body: Mapping[str, Any]) -> str:

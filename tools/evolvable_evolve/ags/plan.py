@@ -62,7 +62,7 @@ class PlanItem:
     judge: JudgeCheck | None = None
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether its state is final."""
         return self.state in (ItemState.DONE, ItemState.FAILED, ItemState.DROPPED)
 
@@ -74,11 +74,11 @@ class PlanItem:
         return {key: getattr(self, key) for key in _KEYS} | check | judge | state
 
     @classmethod
-    def parse(cls, said: Mapping[str, Any], state: ItemState = ItemState.OPEN) -> "PlanItem":
+    def parse(cls, written: Mapping[str, Any], state: ItemState = ItemState.OPEN) -> "PlanItem":
         """Return the item that a plan or an answer of the planner writes."""
-        judge = JudgeCheck.parse(said["judge"]) if "judge" in said else None
-        needs = tuple(said.get("needs", ()))
-        return cls(said["id"], said["subtask"], said["agent"], needs, state, said.get("check", ""), judge)
+        judge = JudgeCheck.parse(written["judge"]) if "judge" in written else None
+        needs = tuple(written.get("needs", ()))
+        return cls(written["id"], written["subtask"], written["agent"], needs, state, written.get("check", ""), judge)
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def parse_plan(text: str) -> Plan:
     """Return the plan of a document. Raises InvalidArgument unless `render_plan` writes exactly this text."""
     found = _FORM.fullmatch(text)
     try:
-        plan = _parsed(found) if found is not None else None
+        plan = _parse_match(found) if found is not None else None
         # Compared as bytes: what a person or an agent wrote into the file is no plan of a run.
         same = plan is not None and render_plan(plan) == text
     except (ValueError, LookupError, TypeError, RecursionError):
@@ -157,14 +157,14 @@ def parse_plan(text: str) -> Plan:
     return plan
 
 
-def _parsed(found: re.Match[str]) -> Plan:
+def _parse_match(found: re.Match[str]) -> Plan:
     items, history = (
         tuple(json.loads(line.removeprefix("- ")) for line in found[part].splitlines()) for part in ("items", "history")
     )
     return Plan(
         found["run"],
         json.loads(found["task"]),
-        tuple(PlanItem.parse(one, ItemState(one["state"])) for one in items),
+        tuple(PlanItem.parse(item, ItemState(item["state"])) for item in items),
         history,
         json.loads(found["result"]),
     )
@@ -212,26 +212,28 @@ class PlanRules:
     """
 
     agents: frozenset[str]
-    known: Mapping[str, PlanItem] = field(default_factory=dict)
+    existing: Mapping[str, PlanItem] = field(default_factory=dict)
     checks: frozenset[str] = frozenset()
     judge: bool = False
 
     def problem(self, change: PlanChange) -> str:
         """Return why a change cannot be taken into the plan, '' when it can."""
-        if len(self.known) + len(change.items) > MAX_ITEMS:
-            return f"a run has at most {MAX_ITEMS} items; it has {len(self.known)}, and {len(change.items)} more came"
+        if len(self.existing) + len(change.items) > MAX_ITEMS:
+            return (
+                f"a run has at most {MAX_ITEMS} items; it has {len(self.existing)}, and {len(change.items)} more came"
+            )
         new = {item.id: item for item in change.items}
         if len(new) != len(change.items):
             return "two new items have one id"
         for item in change.items:
             if why := self._item_problem(item, new):
                 return why
-        if unknown := [ascii(one[:40]) for one in change.drop if one not in self.known]:
+        if unknown := [ascii(name[:40]) for name in change.drop if name not in self.existing]:
             return f"{unknown[0]} cannot be dropped: there is no such item"
-        if late := [one for one in change.drop if self.known[one].ended]:
+        if late := [name for name in change.drop if self.existing[name].has_ended]:
             return f"{late[0]} cannot be dropped: it has ended"
         try:
-            TopologicalSorter({one.id: one.needs for one in new.values()}).prepare()
+            TopologicalSorter({new_item.id: new_item.needs for new_item in new.values()}).prepare()
         except CycleError:
             return "the needs of the new items go in a circle"
         return ""
@@ -241,7 +243,7 @@ class PlanRules:
         if not _ID.fullmatch(item.id):
             return f"{name} is no id: small letters, digits and hyphens, at most 32"
         # Messages and results carry the id alone, so it must never mean two items.
-        if item.id in self.known:
+        if item.id in self.existing:
             return f"there was an item {name} before: a new item has a new id"
         if item.agent not in self.agents:
             return f"item {name} names the agent {ascii(item.agent[:80])}, which was not offered"
@@ -253,7 +255,7 @@ class PlanRules:
             return f"the subtask of {name} has {len(item.subtask):,} characters, not 1 to {MAX_SUBTASK:,}"
         if len(set(item.needs)) != len(item.needs):
             return f"item {name} names a need twice"
-        unknown = [ascii(one[:40]) for one in item.needs if one not in self.known and one not in new]
+        unknown = [ascii(need[:40]) for need in item.needs if need not in self.existing and need not in new]
         return f"item {name} needs {unknown[0]}, which is no item" if unknown else ""
 
     def _judge_problem(self, item: PlanItem) -> str:
@@ -269,11 +271,13 @@ def with_blocked(items: Iterable[PlanItem]) -> list[PlanItem]:
     found: dict[str, PlanItem] = {}
     waiting = {item.id: item for item in items}
     # In the order of needs, so that what a blocked item blocks is seen too.
-    order = TopologicalSorter({item.id: [one for one in item.needs if one in waiting] for item in waiting.values()})
+    order = TopologicalSorter({item.id: [need for need in item.needs if need in waiting] for item in waiting.values()})
     lost = (ItemState.FAILED, ItemState.DROPPED, ItemState.BLOCKED)
     for name in order.static_order():
         item = waiting[name]
-        blocked = item.state is ItemState.OPEN and any(found[one].state in lost for one in item.needs if one in found)
+        blocked = item.state is ItemState.OPEN and any(
+            found[need].state in lost for need in item.needs if need in found
+        )
         if blocked:
             item = replace(item, state=ItemState.BLOCKED)
         found[name] = item

@@ -28,7 +28,7 @@ def plan_question(state: AgsState, contracts: str) -> ModelQuestion:
         "task": state.task,
         "agents": contracts,
         **checks,
-        "plan": [_shown(one) for one in state.listed],
+        "plan": [_describe_item(item) for item in state.plan_items],
         "messages": _messages(state),
         "round": state.round + 1,
         "rounds_left": MAX_ROUNDS - state.round,
@@ -37,7 +37,7 @@ def plan_question(state: AgsState, contracts: str) -> ModelQuestion:
     return ModelQuestion(ModelRole.PLANNER, INSTRUCTIONS, data, SCHEMA, MAX_ANSWER)
 
 
-def _shown(item: PlanItem) -> Mapping[str, Any]:
+def _describe_item(item: PlanItem) -> Mapping[str, Any]:
     check = {"check": item.check} if item.check else {}
     check |= {"judge": item.judge.criterion} if item.judge is not None else {}
     return {
@@ -54,19 +54,19 @@ def _messages(state: AgsState) -> Sequence[Mapping[str, Any]]:
     """Return the messages for the planner since its last answer, in the order of the plan."""
     found: list[Mapping[str, Any]] = [
         {
-            "kind": "result" if one.ok else "error",
-            "from": f"item:{one.item}",
-            "agent": one.agent,
-            "summary": one.summary,
-            "files": [str(file["path"]) for file in one.files],
+            "kind": "result" if outcome.ok else "error",
+            "from": f"item:{outcome.item}",
+            "agent": outcome.agent,
+            "summary": outcome.summary,
+            "files": [str(file["path"]) for file in outcome.files],
         }
-        for one in state.in_round
+        for outcome in state.in_round
     ]
-    found += [{"kind": "note", "from": "run", "text": one.line} for one in state.improved_in_round]
+    found += [{"kind": "note", "from": "run", "text": improvement.line} for improvement in state.improved_in_round]
     if state.refused:
         found.append({"kind": "note", "from": "run", "text": f"your last plan was refused: {state.refused}"})
-    if (given := state.answers.get(state.round)) is not None:
-        found.append({"kind": "note", "from": given["by"], "question": state.question, "answer": given["answer"]})
+    if (reply := state.answers.get(state.round)) is not None:
+        found.append({"kind": "note", "from": reply["by"], "question": state.question, "answer": reply["answer"]})
     return found
 
 
@@ -100,6 +100,6 @@ class SingleItemPlan:
             answer = {"items": [item]}
         else:
             # Without a model: the one item's last message is the result of the run.
-            said = [one for one in data["messages"] if one["kind"] in ("result", "error")]
-            answer = {"result": said[-1]["summary"] if said else "There is no result."}
+            results = [message for message in data["messages"] if message["kind"] in ("result", "error")]
+            answer = {"result": results[-1]["summary"] if results else "There is no result."}
         return ModelAnswer({"note": "one agent", **answer}, ModelUsage(), self.name)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from evolvable_evolve.ags.bus import fold_bus
 from evolvable_evolve.ags.item_evidence import TASK_TYPE, EndedItem, ended_items, item_session
 from evolvable_evolve.evolution import AGS_DIR, LedgerDamaged, find_run, iter_runs, read_ledger, translate_damage
-from evolvable_evolve.rounds import MAX_SESSIONS, RoundSource, RoundTrace, SessionSource, hashed
+from evolvable_evolve.rounds import MAX_SESSIONS, RoundSource, RoundTrace, SessionSource, hash_text
 from evolvable_store import Principal
 from evolvable_store.resource import Ref
 from evolvable_store.storage import Outcome
@@ -33,21 +33,23 @@ class AgsSource:
     def of(cls, library: Library, run: str) -> "AgsSource":
         """Return the source of a run. Raises NoSuchRun, LedgerDamaged."""
         folder = find_run(library.store.home, run, AGS_DIR)
-        found = {item_session(folder.id, one.id): one for one in ended_items(read_ledger(folder.ledger))}
+        found = {
+            item_session(folder.id, ended_item.id): ended_item for ended_item in ended_items(read_ledger(folder.ledger))
+        }
         return cls(f"ags:{folder.id}", found, library.redactor())
 
     def fresh(self, seen: Iterable[str]) -> list[str]:
         """Return the items that no round was over, the oldest first."""
-        known = set(seen)
-        return [identity for identity in self.items if identity not in known]
+        excluded = set(seen)
+        return [identity for identity in self.items if identity not in excluded]
 
     def trace(self, identity: str) -> RoundTrace | None:
         """Return the trace of an item, None for what is no item of this run."""
         item = self.items.get(identity)
         if item is None:
             return None
-        worked = 1 if item.counted is Outcome.SUCCEEDED else None
-        reward, cause = (0, f"worker:{hashed(item.outcome)}") if item.outcome else (worked, "")
+        worked = 1 if item.counted_outcome is Outcome.SUCCEEDED else None
+        reward, cause = (0, f"worker:{hash_text(item.outcome)}") if item.outcome else (worked, "")
         about = (identity, item.at, TASK_TYPE, str(Ref.parse(item.agent).at(None)), reward, 0.0)
         skills = frozenset(str(Ref.parse(ref).at(None)) for ref in item.skills)
         return RoundTrace(*about, selected=skills, used=skills & item.read, cause=cause)
@@ -96,26 +98,26 @@ class WholeSource:
 
     def fresh(self, seen: Iterable[str]) -> list[str]:
         """Return the sessions that no round was over, and the items that failed since, or passed their check."""
-        known = set(seen)
-        ended = [name for run in self.runs for name in run.fresh(known) if run.items[name].tells]
-        others = self.sessions.fresh([*known, *(name for run in self.runs for name in run.items)])
+        excluded = set(seen)
+        ended = [name for run in self.runs for name in run.fresh(excluded) if run.items[name].tells]
+        others = self.sessions.fresh([*excluded, *(name for run in self.runs for name in run.items)])
         # Sessions first: they are few beside the items of a large plan.
         return [*others, *ended[:MAX_SESSIONS]]
 
-    def _of(self, identity: str) -> RoundSource:
+    def _source_of(self, identity: str) -> RoundSource:
         return next((run for run in self.runs if identity in run.items), self.sessions)
 
     def trace(self, identity: str) -> RoundTrace | None:
         """Return one trace, None where nothing of it is left."""
-        return self._of(identity).trace(identity)
+        return self._source_of(identity).trace(identity)
 
     def session(self, identity: str) -> Session | None:
         """Return what a model may be shown of it, None where it cannot be read any more."""
-        return self._of(identity).session(identity)
+        return self._source_of(identity).session(identity)
 
     def shows_answers(self, identity: str) -> bool:
         """Return whether the source of this id shows what an agent said."""
-        return self._of(identity).shows_answers(identity)
+        return self._source_of(identity).shows_answers(identity)
 
     def leak(self, before: str, after: str) -> str:
         """Return '': neither has expected answers."""

@@ -82,96 +82,104 @@ class AgsRequest:
 
 
 def start_ags(
-    library: Library, caller: Caller, host: HostContext, asked: AgsRequest, allowance: Allowance | None = None
+    library: Library, caller: Caller, host: HostContext, request: AgsRequest, allowance: Allowance | None = None
 ) -> StartedAgs:
     """Check everything that costs nothing and begin a run; somebody has to drive it then.
 
     allowance: what the person allows a caller that is none. Raises Refused, InvalidArgument, NoSuchResource.
     """
-    task = library.redacted(asked.task.strip())
+    task = library.redact(request.task.strip())
     if not task or len(task) > MAX_TASK:
         raise InvalidArgument(f"The task has {len(task):,} characters.", f"1 to {MAX_TASK:,}.")
-    if not 1 <= asked.concurrency <= MAX_CONCURRENT:
-        raise InvalidArgument(f"{asked.concurrency} items at a time.", f"1 to {MAX_CONCURRENT}.")
-    check_executor(asked.executor, host)
-    agents, warnings = _offered(library, caller, asked)
-    if asked.planner == NO_PLANNER and (len(agents) != 1 or len(task) > MAX_SUBTASK):
+    if not 1 <= request.concurrency <= MAX_CONCURRENT:
+        raise InvalidArgument(f"{request.concurrency} items at a time.", f"1 to {MAX_CONCURRENT}.")
+    check_executor(request.executor, host)
+    agents, warnings = _choose_agents(library, caller, request)
+    if request.planner == NO_PLANNER and (len(agents) != 1 or len(task) > MAX_SUBTASK):
         text = f"{len(agents)} agents, and a task of {len(task):,} characters, for a run without a planner."
         raise InvalidArgument(text, f"It has one agent, which you name, and a task of at most {MAX_SUBTASK:,}.")
-    if asked.planner == NO_PLANNER and len(asked.checks) > 1:
-        raise InvalidArgument(f"{len(asked.checks)} checks for a run of one item.", "Name one check.")
-    checks = named_scorers(asked.checks, host.scorers)
+    if request.planner == NO_PLANNER and len(request.checks) > 1:
+        raise InvalidArgument(f"{len(request.checks)} checks for a run of one item.", "Name one check.")
+    checks = named_scorers(request.checks, host.scorers)
     if checks and host.working_sandbox is None:
         hint = "`evolvable doctor` says what is missing. Without checks the run can be started."
         raise Refused("Checks run in a sandbox, and this machine has none that works.", hint)
-    named = {"planner": asked.planner, "executor": asked.executor, "agents": agents}
-    planner = open_planner(named, host, library.store.home, lambda _: None)
-    if asked.improver:
-        _check_improver(asked)
-        open_model(asked.improver, named, host, library.store.home)
-    if asked.judge:
-        warnings += _judge_warnings(asked, open_judge(asked.judge, named, host, library.store.home))
-    memory = [str(library.store.head(ref, caller.scopes).ref) for ref in asked.memory]
+    roles = {"planner": request.planner, "executor": request.executor, "agents": agents}
+    planner = open_planner(roles, host, library.store.home, lambda _: None)
+    if request.improver:
+        _check_improver(request)
+        open_model(request.improver, roles, host, library.store.home)
+    if request.judge:
+        warnings += _judge_warnings(request, open_judge(request.judge, roles, host, library.store.home))
+    memory = [str(library.store.head(ref, caller.scopes).ref) for ref in request.memory]
     # Held from the sum of the day to the record of the run: two starts at once would each spend the rest.
     with budget_turn(library.store.home, AGS_DIR):
-        limit = asked.limit if caller.decides else _allowed(library.store.home, asked, allowance)
+        limit = request.limit if caller.decides else _limit_spending(library.store.home, request, allowance)
         folder = create_run(library.store.home, library.store.clock(), AGS_DIR)
-        label = str(asked.executor.get("name") or asked.executor.get("model") or asked.executor["kind"])
+        label = str(request.executor.get("name") or request.executor.get("model") or request.executor["kind"])
         settings = {
             "task": task,
-            "executor": dict(asked.executor),
-            "planner": asked.planner,
+            "executor": dict(request.executor),
+            "planner": request.planner,
             "agents": agents,
             "memory": memory,
             "limit": asdict(limit),
-            "concurrency": asked.concurrency,
-            "seconds": asked.seconds,
+            "concurrency": request.concurrency,
+            "seconds": request.seconds,
             "scopes": list(caller.scopes),
             "principal": str(caller.identity.principal),
-            **({"checks": {name: one.to_json() for name, one in checks.items()}} if checks else {}),
-            **({"improver": asked.improver} if asked.improver else {}),
-            **({"judge": asked.judge} if asked.judge else {}),
+            **({"checks": {name: scorer.to_json() for name, scorer in checks.items()}} if checks else {}),
+            **({"improver": request.improver} if request.improver else {}),
+            **({"judge": request.judge} if request.judge else {}),
         }
         with Ledger.open(folder.ledger) as ledger:
             ledger.append("run", {"run": folder.id, "label": label, "settings": settings})
-    shown = {name: value for name, value in asdict(limit).items() if value is not None}
-    return StartedAgs(folder.id, label, planner.name, agents, str(plan_ref(folder.id)), shown, warnings)
+    limits = {name: value for name, value in asdict(limit).items() if value is not None}
+    return StartedAgs(folder.id, label, planner.name, agents, str(plan_ref(folder.id)), limits, warnings)
 
 
-def _check_improver(asked: AgsRequest) -> None:
+def _check_improver(request: AgsRequest) -> None:
     """Raise InvalidArgument where improving the program has nothing to go by."""
-    if not asked.checks and not asked.judge:
+    if not request.checks and not request.judge:
         hint = "Name a check by --check, or a judge by --judge: the checks of items say whether a change is better."
         raise InvalidArgument("A run without checks cannot improve its program.", hint)
-    if asked.planner == NO_PLANNER:
+    if request.planner == NO_PLANNER:
         hint = "A run without a planner has one item, and ends with it."
         raise InvalidArgument("A run without a planner cannot improve its program.", hint)
 
 
-def _judge_warnings(asked: AgsRequest, judge: ProposerModel) -> list[str]:
+def _judge_warnings(request: AgsRequest, judge: ProposerModel) -> list[str]:
     """Return the warnings about a judge. Raise InvalidArgument where nobody writes criteria."""
-    if asked.planner == NO_PLANNER:
+    if request.planner == NO_PLANNER:
         hint = "A planner writes the criteria. Name a check by --check instead."
         raise InvalidArgument("A run without a planner has nothing to judge by.", hint)
-    label = str(asked.executor.get("name") or asked.executor.get("model") or "")
-    warning = family_warning(asked.executor, judge.name, label)
+    label = str(request.executor.get("name") or request.executor.get("model") or "")
+    warning = family_warning(request.executor, judge.name, label)
     return [warning] if warning else []
 
 
-def _offered(library: Library, caller: Caller, asked: AgsRequest) -> tuple[list[str], list[str]]:
+def _choose_agents(library: Library, caller: Caller, request: AgsRequest) -> tuple[list[str], list[str]]:
     """Return the refs of the agents of a run, and what is to be said of others. Raises Refused, InvalidArgument."""
     found, warnings = list[str](), list[str]()
-    named = [str(ref) for ref in asked.agents]
-    if not named:
-        heads = [one for one in library.store.heads(Kind.AGENT) if one.version and one.scope in caller.scopes]
-        whose = authorships(library, [one.id for one in heads])
-        named = [str(one.ref) for one in heads if whose[one.id].stands or whose[one.id].kind is AuthorKind.YOU]
-    for text in dict.fromkeys(named):
+    refs = [str(ref) for ref in request.agents]
+    if not refs:
+        heads = [
+            agent_head
+            for agent_head in library.store.heads(Kind.AGENT)
+            if agent_head.version and agent_head.scope in caller.scopes
+        ]
+        authors = authorships(library, [agent_head.id for agent_head in heads])
+        refs = [
+            str(agent_head.ref)
+            for agent_head in heads
+            if authors[agent_head.id].stands or authors[agent_head.id].kind is AuthorKind.YOU
+        ]
+    for text in dict.fromkeys(refs):
         try:
             head, main = open_agent(library, caller, text)
-            worker_tools(asked.executor, str(head.ref), main)
+            worker_tools(request.executor, str(head.ref), main)
         except EvolvableError as error:
-            if asked.agents:
+            if request.agents:
                 raise
             warnings.append(f"{text} is left out: {error.text}")
             continue
@@ -183,21 +191,21 @@ def _offered(library: Library, caller: Caller, asked: AgsRequest) -> tuple[list[
     return list(dict.fromkeys(found)), warnings
 
 
-def _allowed(home: Path, asked: AgsRequest, allowance: Allowance | None) -> SpendLimit:
+def _limit_spending(home: Path, request: AgsRequest, allowance: Allowance | None) -> SpendLimit:
     """Return the spend limit of a run that no person starts. Raise Refused."""
     if allowance is None:
         hint = "A person writes executors and a budget into budgets.ags of their configuration; see docs/ags.md."
         raise Refused("Only a person starts agents here: no budget is set for other callers.", hint)
-    name = executor_text(asked.executor)
+    name = executor_text(request.executor)
     allowance.require_executor(name, f"budgets.{AGS_DIR}")
-    if asked.planner not in ("handoff", NO_PLANNER, allowance.planner):
+    if request.planner not in ("handoff", NO_PLANNER, allowance.planner):
         hint = "handoff: you plan; none: one agent does the task."
-        raise Refused(f"The planner {ascii(asked.planner[:80])} is not allowed to callers.", hint)
-    if asked.improver not in ("", allowance.planner):
-        raise Refused(f"The improver {ascii(asked.improver[:80])} is not allowed to callers.", "Leave it out.")
-    if asked.judge not in ("", allowance.planner):
-        raise Refused(f"The judge {ascii(asked.judge[:80])} is not allowed to callers.", "Leave it out.")
-    return allowance.rest(asked.limit, _day_spent(home), AGS_DIR)
+        raise Refused(f"The planner {ascii(request.planner[:80])} is not allowed to callers.", hint)
+    if request.improver not in ("", allowance.planner):
+        raise Refused(f"The improver {ascii(request.improver[:80])} is not allowed to callers.", "Leave it out.")
+    if request.judge not in ("", allowance.planner):
+        raise Refused(f"The judge {ascii(request.judge[:80])} is not allowed to callers.", "Leave it out.")
+    return allowance.rest(request.limit, _day_spent(home), AGS_DIR)
 
 
 def _day_spent(home: Path) -> dict[str, float]:

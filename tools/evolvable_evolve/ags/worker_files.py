@@ -37,10 +37,10 @@ class FileCollector:
         """Return the files and what the check says as the evidence of a score that means nothing."""
         files, left_out = collect_files(workspace / OUTPUTS)
         packed = {path: base64.b64encode(data).decode("ascii") for path, data in files.items()}
-        check = await self._checked(task, rollout, workspace) if self.check is not None else {}
+        check = await self._run_check(task, rollout, workspace) if self.check is not None else {}
         return Score(1.0, evidence=json.dumps({"files": packed, "left_out": left_out, **check}))
 
-    async def _checked(self, task: Task, rollout: Rollout, workspace: Path) -> dict[str, Any]:
+    async def _run_check(self, task: Task, rollout: Rollout, workspace: Path) -> dict[str, Any]:
         """Return what the check says; a check in trouble says nothing of the item."""
         assert self.check is not None
         try:
@@ -84,7 +84,9 @@ def _regular_paths(folder: Path, left_out: list[str]) -> Iterator[tuple[str, Pat
         return
     for top, folders, names in os.walk(folder, followlinks=False):
         folders.sort()
-        for name in sorted([*names, *(one for one in folders if os.path.islink(os.path.join(top, one)))]):
+        for name in sorted(
+            [*names, *(subfolder for subfolder in folders if os.path.islink(os.path.join(top, subfolder)))]
+        ):
             place = Path(top, name)
             path = place.relative_to(folder).as_posix()
             try:

@@ -177,7 +177,7 @@ class Workers:
         NoSuchResource for one that is gone.
         """
         found = self.open_program(item.agent)
-        files, prompt = self._given(item, needed)
+        files, prompt = self._prepare_task(item, needed)
         task = self.task(item, prompt)
         host = CommandHost.of(self._host)
         check = TaskSetScorer(host=host, registered=self._checks) if item.check else None
@@ -207,11 +207,11 @@ class Workers:
         program, _ = load_program(self._library, self._caller, [head.ref.at(head.latest) for head in heads])
         versions = {f"{head.kind}:{head.name}": head.latest for head in heads}
         now = self._committed()
-        changed = tuple(ref for ref, one in now.items() if versions.get(ref) == one.version)
+        changed = tuple(ref for ref, committed in now.items() if versions.get(ref) == committed.version)
         if changed:
             new = {ref: self._folder.program(now[ref].program).by_ref[ref] for ref in changed}
             program = make_program(new.get(part.ref, part) for part in program.parts)
-        version, *owned = (f"{one.ref}@{one.latest}" for one in (opened, *skills))
+        version, *owned = (f"{used_head.ref}@{used_head.latest}" for used_head in (opened, *skills))
         return WorkerProgram(program, version, tuple(owned), tuple(left_out), versions, changed, tools)
 
     def task(self, item: PlanItem, prompt: str = "") -> Task:
@@ -233,8 +233,8 @@ class Workers:
         found, left_out = list[Head](), list[str]()
         for name in agent_skills(parse_document(main).fields):
             ref = Ref(Kind.SKILL, name)
-            if (known := self._library.store.head_or_none(ref, self._caller.scopes)) is not None:
-                self._library.take_in([known.ref])  # what a person saved in a folder counts as committed
+            if (known_head := self._library.store.head_or_none(ref, self._caller.scopes)) is not None:
+                self._library.take_in([known_head.ref])  # what a person saved in a folder counts as committed
             head = self._library.store.head_or_none(ref, self._caller.scopes)
             trusted = head is not None and head.version is not None and _other_author(self._library, head) is None
             if head is not None and trusted:
@@ -249,17 +249,17 @@ class Workers:
             raise Refused(f"{head.ref} is not trusted, so no worker reads it.", "A person trusts it, or leaves it out.")
         return head
 
-    def _given(
+    def _prepare_task(
         self, item: PlanItem, needed: Mapping[str, tuple[str, Sequence[Mapping[str, Any]]]]
     ) -> tuple[dict[str, bytes], str]:
         """Return the files of the workspace and the words of the task."""
         files, lines = dict[str, bytes](), [item.subtask]
         for name, (summary, left) in needed.items():
-            mine = {f"{INPUTS}/{name}/{one['path']}": self._folder.kept(one["sha256"]) for one in left}
+            mine = {f"{INPUTS}/{name}/{file['path']}": self._folder.read_artifact(file["sha256"]) for file in left}
             files |= mine
-            listed = "".join(f"\n- {path}" for path in mine)
+            paths = "".join(f"\n- {path}" for path in mine)
             source = f"result of item {name}"
-            lines.append(enclose(f"{summary}{listed}", source, "an agent of this run wrote it"))
+            lines.append(enclose(f"{summary}{paths}", source, "an agent of this run wrote it"))
         lines.append(
             f"Files that belong to the result go below the folder {OUTPUTS} of the folder you work in. End with a short"
             f" summary of the result. If you cannot do it, begin that answer with {FAILED_MARK} and the reason."
@@ -273,40 +273,40 @@ class Workers:
         """Return the result of a job; its files and its whole answer are kept in the run."""
         rollout = attempt.rollout
         outcome = attempt.outcome or rollout.outcome
-        said = self._library.redacted(rollout.output.strip())
-        files, left_out, check = self._kept(attempt)
-        if len(said.encode("utf-8", "replace")) > MAX_SUMMARY:
-            files.append(self._keep(ANSWER_FILE, said.encode("utf-8", "replace")))
+        summary = self._library.redact(rollout.output.strip())
+        files, left_out, check = self._read_outputs(attempt)
+        if len(summary.encode("utf-8", "replace")) > MAX_SUMMARY:
+            files.append(self._keep(ANSWER_FILE, summary.encode("utf-8", "replace")))
         if left_out:
-            said = f"{said}\n[left out: {'; '.join(left_out)[:400]}]"
+            summary = f"{summary}\n[left out: {'; '.join(left_out)[:400]}]"
         if outcome is not None:
-            why = self._library.redacted(attempt.detail or rollout.detail) or str(outcome)
-            said = f"{outcome}: {why}"
-        refused = outcome is None and said.startswith(FAILED_MARK)
+            why = self._library.redact(attempt.detail or rollout.detail) or str(outcome)
+            summary = f"{outcome}: {why}"
+        refused = outcome is None and summary.startswith(FAILED_MARK)
         passed = check.get("passed") if outcome is None and not refused else None
         if passed is False:
-            said = f"The check says that it is wrong: {self._library.redacted(check['text'])}\n{said}"
+            summary = f"The check says that it is wrong: {self._library.redact(check['text'])}\n{summary}"
         if "trouble" in check:
-            said = f"{said}\n[not checked: {self._library.redacted(check['trouble'])[:400]}]"
+            summary = f"{summary}\n[not checked: {self._library.redact(check['trouble'])[:400]}]"
         ok = outcome is None and not refused and passed is not False
         why = "" if ok else str(outcome or (OWN_REFUSAL if refused else CHECK_FAILED))
         spent = (rollout.usage, rollout.wall, attempt.lost)
         retry = outcome is TrialOutcome.INFRA_ERROR
         return WorkResult(
-            ok, why, rollout.read, shorten_bytes(said), tuple(files), *spent, retry, rollout.attempts, passed
+            ok, why, rollout.read, shorten_bytes(summary), tuple(files), *spent, retry, rollout.attempts, passed
         )
 
     def result_text(self, summary: str, files: Sequence[Mapping[str, Any]]) -> str:
         """Return the result of an item as a judge reads it: what the worker said, and the texts that it left."""
         parts = [summary]
-        for one in files:
+        for file in files:
             if sum(map(len, parts)) > MAX_JUDGED:
                 break
             try:
-                text = self._folder.kept(one["sha256"]).decode("utf-8")[:MAX_JUDGED]
+                text = self._folder.read_artifact(file["sha256"]).decode("utf-8")[:MAX_JUDGED]
             except UnicodeDecodeError:
-                text = f"({one['size']:,} bytes that are no text)"
-            parts.append(f"File {one['path']}:\n{self._library.redacted(text)}")
+                text = f"({file['size']:,} bytes that are no text)"
+            parts.append(f"File {file['path']}:\n{self._library.redact(text)}")
         return "\n\n".join(parts)
 
     def propose_memory(self, item: str, files: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -314,32 +314,34 @@ class Workers:
 
         A worker reads memories and changes none: new lines of `memory/NAME.md` wait for a person, behind those there.
         """
-        said = []
+        notes = []
         for text in self._memory:
             head = self._library.store.head(Ref.parse(text, Kind.MEMORY), self._caller.scopes)
-            left = next((one for one in files if one["path"] == f"memory/{head.name}.md"), None)
+            left = next((file for file in files if file["path"] == f"memory/{head.name}.md"), None)
             if left is None:
                 continue
             try:
-                number = self._propose_lines(head, item, self._folder.kept(left["sha256"]).decode("utf-8", "replace"))
+                number = self._propose_lines(
+                    head, item, self._folder.read_artifact(left["sha256"]).decode("utf-8", "replace")
+                )
             except EvolvableError as error:
-                said.append(f"{head.ref} was not proposed: {error.text}")
+                notes.append(f"{head.ref} was not proposed: {error.text}")
                 continue
-            said += [f"{head.ref}: proposal {number}"] if number is not None else []
-        return said
+            notes += [f"{head.ref}: proposal {number}"] if number is not None else []
+        return notes
 
     def _propose_lines(self, head: Head, item: str, left: str) -> int | None:
         """Return the proposal with these lines; one that this item made before is not made again."""
         path, (head, _) = main_file(Kind.MEMORY, head.name), self._library.latest(head)
         now = self._library.store.file(head, path).data.decode("utf-8", "replace")
-        known = set(now.splitlines())
-        more = [line for line in dict.fromkeys(left.splitlines()) if line.strip() and line not in known]
+        existing = set(now.splitlines())
+        more = [line for line in dict.fromkeys(left.splitlines()) if line.strip() and line not in existing]
         reason = f"item {item} of run {self._folder.id}"
         about = self._library.store.backend.proposals.about(head.ref)
-        made = next((one.id for one in about if one.reason == reason), None)
-        if made is not None or not more:
-            return made
-        text = "\n".join([now.rstrip("\n"), *map(self._library.redacted, more)]) + "\n"
+        proposed = next((proposal.id for proposal in about if proposal.reason == reason), None)
+        if proposed is not None or not more:
+            return proposed
+        text = "\n".join([now.rstrip("\n"), *map(self._library.redact, more)]) + "\n"
         author = worker_author(self._caller)
         return update_resource(
             *(self._library, author, head.ref, reason),
@@ -352,33 +354,33 @@ class Workers:
         """Propose to the library what the run changed for itself, once; return how it stands, in words."""
         head = self._library.store.head(Ref.parse(ref), self._caller.scopes)
         about = self._library.store.backend.proposals.about(head.ref)
-        made = next((one.id for one in about if one.reason == reason), None)
-        if made is None:
+        proposed = next((proposal.id for proposal in about if proposal.reason == reason), None)
+        if proposed is None:
             before = self._library.store.files(head, part.version)
             after = self._folder.program(part.program).by_ref[ref].files
             files = {path: data for path, data in after.items() if path not in before or before[path].data != data}
             gone = dict.fromkeys(path for path in before if path not in after)
-            made = update_resource(
+            proposed = update_resource(
                 *(self._library, worker_author(self._caller), head.ref, reason),
                 files={**files, **gone},
                 expected_version=part.version,
                 propose=True,
             ).proposal_id
-        return f"{ref} waits for a person as proposal {made}"
+        return f"{ref} waits for a person as proposal {proposed}"
 
-    def _kept(self, attempt: TrialAttempt) -> tuple[list[dict[str, Any]], list[str], Mapping[str, Any]]:
+    def _read_outputs(self, attempt: TrialAttempt) -> tuple[list[dict[str, Any]], list[str], Mapping[str, Any]]:
         if attempt.score is None:
             return [], [], {}
-        told = parse_strict_json(attempt.score.evidence)
-        packed: Mapping[str, str] = told["files"]
+        evidence = parse_strict_json(attempt.score.evidence)
+        packed: Mapping[str, str] = evidence["files"]
         return (
             [self._keep(path, base64.b64decode(text)) for path, text in packed.items()],
-            list(told["left_out"]),
-            told.get("check", {}),
+            list(evidence["left_out"]),
+            evidence.get("check", {}),
         )
 
     def _keep(self, path: str, data: bytes) -> dict[str, Any]:
-        return {"path": path, "sha256": self._folder.keep(data), "size": len(data)}
+        return {"path": path, "sha256": self._folder.store_artifact(data), "size": len(data)}
 
 
 def open_agent(library: Library, caller: Caller, text: str, among: Sequence[str] | None = None) -> tuple[Head, bytes]:
@@ -408,8 +410,10 @@ def worker_author(caller: Caller) -> Caller:
 
 def _other_author(library: Library, head: Head) -> FileAuthor | None:
     """Return the author of an agent or a memory where no person answers for it, else None: then a plan may use it."""
-    whose = version_authorship(library, head, head.latest)
-    return None if whose.stands or whose.kind is AuthorKind.YOU else FileAuthor(whose.kind, whose.by)
+    authorship = version_authorship(library, head, head.latest)
+    return (
+        None if authorship.stands or authorship.kind is AuthorKind.YOU else FileAuthor(authorship.kind, authorship.by)
+    )
 
 
 def worker_tools(spec: Mapping[str, Any], agent: str, main: bytes) -> tuple[str, ...]:
@@ -419,20 +423,20 @@ def worker_tools(spec: Mapping[str, Any], agent: str, main: bytes) -> tuple[str,
     executor can be held to.
     """
     fields = parse_document(main).fields
-    wanted, without = _names(fields.get("tools")), _names(fields.get("disallowedTools"))
+    requested, without = _names(fields.get("tools")), _names(fields.get("disallowedTools"))
     kind = str(spec.get("kind"))
     allowed = tuple(spec.get("tools", ())) or tuple(CLIENTS.get(kind, {}).get("tools", ()))
     if not allowed:
         return ()
     hint = "Change the agent's tools, or use another executor."
-    if wanted is not None and (more := [name for name in wanted if name not in allowed]):
+    if requested is not None and (more := [name for name in requested if name not in allowed]):
         raise Refused(f"{agent} wants {', '.join(more)[:200]}, which its worker may not use.", hint)
-    kept = tuple(name for name in allowed if (wanted is None or name in wanted) and name not in (without or ()))
-    if not kept:
+    tools = tuple(name for name in allowed if (requested is None or name in requested) and name not in (without or ()))
+    if not tools:
         raise Refused(f"{agent} leaves its worker no tool.", hint)
-    if kept != allowed and kind != "claude":
+    if tools != allowed and kind != "claude":
         raise Refused(f"{kind} cannot be held to the tools of {agent}.", "Use claude:MODEL for it.")
-    return kept
+    return tools
 
 
 def _names(value: object) -> list[str] | None:

@@ -58,10 +58,10 @@ def _limits(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _limit_of(given: dict[str, Any]) -> dict[str, Any]:
+def _limit_of(options: dict[str, Any]) -> dict[str, Any]:
     """Take the limits out of what was given, by the names that settings have for them."""
-    minutes = given.pop("max_minutes")
-    limits = {name: given.pop(f"max_{name}") for name in ("cost", "tokens", "calls")}
+    minutes = options.pop("max_minutes")
+    limits = {name: options.pop(f"max_{name}") for name in ("cost", "tokens", "calls")}
     limits["wall"] = None if minutes is None else minutes * 60
     return {name: value for name, value in limits.items() if value is not None}
 
@@ -106,7 +106,7 @@ def run_command(
     judge: str | None,
     improve: str | None,
     wait: bool,
-    **given: Any,
+    **options: Any,
 ) -> Output[Any]:
     """Begin a run on TASK.
 
@@ -117,17 +117,17 @@ def run_command(
     """
     config = state.config()
     person = state.identity.principal is Principal.PERSON
-    means = evolve_context(config, person=person)
-    named = means.commands["executors"] if means.commands else None
-    more = {"price": parse_price(given.pop("price"))}
-    more |= {"free": given.pop("free") or None, "scripted": given.pop("stand_in") or None}
-    spec = parse_executor_spec(executor, named, means.models, **(more if person else {}))
-    limit = SpendLimit(**_limit_of(given))
-    refs = [Ref.parse(one, Kind.AGENT) for one in agents], [Ref.parse(one, Kind.MEMORY) for one in memory]
-    about = (task, spec, planner, *refs, limit, given["concurrency"], given["seconds"])
-    asked = AgsRequest(*about, checks, improver=improve or "", judge=judge or "")
+    host = evolve_context(config, person=person)
+    commands = host.commands["executors"] if host.commands else None
+    more = {"price": parse_price(options.pop("price"))}
+    more |= {"free": options.pop("free") or None, "scripted": options.pop("stand_in") or None}
+    spec = parse_executor_spec(executor, commands, host.models, **(more if person else {}))
+    limit = SpendLimit(**_limit_of(options))
+    refs = [Ref.parse(agent, Kind.AGENT) for agent in agents], [Ref.parse(name, Kind.MEMORY) for name in memory]
+    about = (task, spec, planner, *refs, limit, options["concurrency"], options["seconds"])
+    request = AgsRequest(*about, checks, improver=improve or "", judge=judge or "")
     with state.library() as (library, caller):
-        begun = start_ags(library, caller, means, asked, ags_allowance(config))
+        begun = start_ags(library, caller, host, request, ags_allowance(config))
     if not wait:
         start_driver(config.home, find_run(config.home, begun.run, AGS_DIR), verb=AGS_DIR)
         return Output(begun, _show_started)
@@ -153,15 +153,15 @@ def drive_command(state: CommandContext, run: str | None) -> Output[AgsStatus]:
 
 
 def _drive_here(state: CommandContext, run: str | None) -> Output[AgsStatus]:
-    config, asked = state.config(), list[int]()
+    config, stop_signals = state.config(), list[int]()
     folder = find_run(config.home, run, AGS_DIR)
 
     async def work() -> None:
         loop = asyncio.get_running_loop()
         with contextlib.suppress(NotImplementedError):  # on Windows a stop is asked for by `ags stop` alone
             for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, asked.append, number)
-        await drive_ags(library, caller, folder, evolve_context(config), lambda: bool(asked))
+                loop.add_signal_handler(number, stop_signals.append, number)
+        await drive_ags(library, caller, folder, evolve_context(config), lambda: bool(stop_signals))
 
     with state.library() as (library, caller):
         asyncio.run(work())
@@ -193,15 +193,15 @@ def _show_status(now: AgsStatus) -> None:
     if now.items:
         rows = [
             [
-                *(one["id"], _state_text(one), one["agent"], ", ".join(one["needs"])),
-                one.get("summary", one["subtask"]),
+                *(item["id"], _state_text(item), item["agent"], ", ".join(item["needs"])),
+                item.get("summary", item["subtask"]),
             ]
-            for one in now.items
+            for item in now.items
         ]
         show_table(
             ["Item", "State", "Agent", "Needs", "Summary"], rows, names=("Item", "Agent"), wide=("Needs", "Summary")
         )
-    say(*(one["line"] for one in now.improvements))
+    say(*(improvement["line"] for improvement in now.improvements))
     if now.question:
         say(f"The planner asks: {now.question}")
         remark(f"`evolvable lab ags answer {now.run} TEXT` answers it.")
@@ -211,7 +211,7 @@ def _show_status(now: AgsStatus) -> None:
         remark(f"`evolvable lab ags resume {now.run}` goes on with it.")
     if now.result:
         say("", now.result)
-    if any(one.get("files") for one in now.items):
+    if any(item.get("files") for item in now.items):
         remark(f"`evolvable lab ags files {now.run} FOLDER` writes the files of its items.")
 
 
@@ -240,21 +240,21 @@ def answer_command(
         except ValueError:
             raise InvalidArgument("The plan is no JSON.", "It is one object that fits answer_schema.") from None
     with state.library() as (library, caller):
-        taken = ags.answer_ags(library, caller, run, answer)
-    return _go_on(state, taken, wait)
+        control = ags.answer_ags(library, caller, run, answer)
+    return _go_on(state, control, wait)
 
 
-def _go_on(state: CommandContext, taken: AgsControl, wait: bool) -> Output[AgsControl] | Output[AgsStatus]:
-    if taken.goes_on and wait:
-        return _drive_here(state, taken.run)
-    if taken.goes_on:
+def _go_on(state: CommandContext, control: AgsControl, wait: bool) -> Output[AgsControl] | Output[AgsStatus]:
+    if control.goes_on and wait:
+        return _drive_here(state, control.run)
+    if control.goes_on:
         home = state.config().home
-        start_driver(home, find_run(home, taken.run, AGS_DIR), verb=AGS_DIR)
-    return Output(taken, _show_control)
+        start_driver(home, find_run(home, control.run, AGS_DIR), verb=AGS_DIR)
+    return Output(control, _show_control)
 
 
-def _show_control(told: AgsControl) -> None:
-    say(f"Run {told.run}: {told.line}")
+def _show_control(control: AgsControl) -> None:
+    say(f"Run {control.run}: {control.line}")
 
 
 @command("stop")
@@ -269,10 +269,10 @@ def stop_command(state: CommandContext, run: str | None) -> Output[AgsControl]:
 @click.option("--wait", is_flag=True, help="Drive it here, and show how it goes.")
 @_limits
 def resume_command(
-    state: CommandContext, run: str | None, wait: bool, **given: Any
+    state: CommandContext, run: str | None, wait: bool, **options: Any
 ) -> Output[AgsControl] | Output[AgsStatus]:
     """Go on with a run that was stopped or interrupted, with another budget if you like."""
-    return _go_on(state, ags.resume_ags(state.config().home, run, _limit_of(given)), wait)
+    return _go_on(state, ags.resume_ags(state.config().home, run, _limit_of(options)), wait)
 
 
 @command("files")

@@ -25,14 +25,14 @@ def check_cluster(config: Config) -> tuple[list[HealthProblem], list[str]]:
         report = asyncio.run(_ask(config))
     except EvolvableError as error:
         return [HealthProblem(str(error), error.hint)], []
-    offered = [one for one in report["nodes"] if one["slots"]]
+    offered = [node for node in report["nodes"] if node["slots"]]
     if not offered:
         what = f"No node of the Ray cluster {config.person.ray_address} offers slots, so no trial runs there."
         return [HealthProblem(what, f"Start a node by: {START_NODE}")], []
-    listed = ", ".join(f"{one['node']} {one['slots']}" for one in offered)
+    slots = ", ".join(f"{node['node']} {node['slots']}" for node in offered)
     return [], [
         f"The Ray cluster {config.person.ray_address} has {count(len(report['nodes']), 'node')} and"
-        f" {count(sum(one['slots'] for one in offered), 'slot')} ({listed}); Ray {report['ray']}, Python"
+        f" {count(sum(node['slots'] for node in offered), 'slot')} ({slots}); Ray {report['ray']}, Python"
         f" {report['python']}."
     ]
 

@@ -51,11 +51,11 @@ _OPTION_NAMES = {"fail_below": "pass_at"}
 
 def _file_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Take the settings of the run's file as options too, as scripts give them; the help lists the file instead."""
-    listed = ("brain", "judge", "mode", "optimizer", "iterations", "trials", "structure")
-    for name, one in GIVEN.items():
-        if name not in listed:
+    own_options = ("brain", "judge", "mode", "optimizer", "iterations", "trials", "structure")
+    for name, setting in GIVEN.items():
+        if name not in own_options:
             flag = f"--{_OPTION_NAMES.get(name, name).replace('_', '-')}"
-            function = click.option(flag, name, type=_option_type(one), hidden=True)(function)
+            function = click.option(flag, name, type=_option_type(setting), hidden=True)(function)
     for option in (
         click.option("--rounds", type=click.IntRange(0, 3), hidden=True),
         click.option("--stand-in", is_flag=True, default=None, hidden=True),
@@ -113,7 +113,7 @@ def start_command(
     executor: str | None,
     source: str | None,
     wait: bool,
-    **given: Any,
+    **arguments: Any,
 ) -> Output[Any]:
     """Begin a run: ENVIRONMENT is a task set of the library, such as environment:invoices.
 
@@ -123,24 +123,24 @@ def start_command(
     The run's file (--file) has a setting a line, such as `seed = 7`. docs/evolve.md lists the settings. Each is an
     option too, such as --seed 7, and an option counts before the file.
     """
-    free, price = given.pop("free") or None, parse_price(given.pop("price"))
-    merge, structure, limits = given.pop("merge"), _thresholds(given.pop("structure")), _limit_of(given)
-    options = _read_file(source) | {name: value for name, value in given.items() if value is not None} | limits
+    free, price = arguments.pop("free") or None, parse_price(arguments.pop("price"))
+    merge, structure, limits = arguments.pop("merge"), _thresholds(arguments.pop("structure")), _limit_of(arguments)
+    options = _read_file(source) | {name: value for name, value in arguments.items() if value is not None} | limits
     options |= {"structure": structure} if structure else {}
     stand_in = options.pop("stand_in", None) or None
     config = state.config()
-    means = evolve_context(config, person=state.identity.principal is Principal.PERSON)
-    named = means.commands["executors"] if means.commands else None
-    executor = executor or next(iter(means.answering("executor")), None)
+    host = evolve_context(config, person=state.identity.principal is Principal.PERSON)
+    commands = host.commands["executors"] if host.commands else None
+    executor = executor or next(iter(host.answering("executor")), None)
     if executor is None:
         raise click.UsageError("Name who does the tasks: --executor, or `evolvable role model role executor NAME`.")
-    options["brain"] = options.get("brain") or ",".join(means.answering("proposer")) or "handoff"
-    spec = parse_executor_spec(executor, named, means.models, price=price, scripted=stand_in, free=free)
+    options["brain"] = options.get("brain") or ",".join(host.answering("proposer")) or "handoff"
+    spec = parse_executor_spec(executor, commands, host.models, price=price, scripted=stand_in, free=free)
     with state.library() as (library, caller):
         taskset, _ = load_taskset(library, caller, tasks)
         if is_person():
             ask_before_unvouched(state, library, caller, tasks, taskset)
-        begun = start_run(library, caller, means, tasks, program, spec, options, merge)
+        begun = start_run(library, caller, host, tasks, program, spec, options, merge)
     folder = find_run(config.home, begun.run)
     if not wait:
         start_driver(config.home, folder)
@@ -150,15 +150,15 @@ def start_command(
     return drive_here(state, begun.run)
 
 
-def _thresholds(given: tuple[str, ...]) -> dict[str, float]:
+def _thresholds(texts: tuple[str, ...]) -> dict[str, float]:
     """Return the thresholds that options name. Raises UsageError for what is no number."""
     found: dict[str, float] = {}
-    for one in given:
-        name, _, number = one.partition("=")
+    for text in texts:
+        name, _, number = text.partition("=")
         try:
             found[name] = int(number) if number.isdecimal() else float(number)
         except ValueError:
-            raise click.UsageError(f"--structure {one} is no NAME=NUMBER, such as mass=0.5.") from None
+            raise click.UsageError(f"--structure {text} is no NAME=NUMBER, such as mass=0.5.") from None
     return found
 
 
@@ -204,7 +204,10 @@ def status_command(state: CommandContext, run: str | None, since: int, follow: b
 def _show_statuses(found: list[RunStatus]) -> None:
     show_table(
         ["Run", "State", "Verdict", "Evaluations", "Label"],
-        [[one.run, one.state, one.verdict or "-", f"{one.spent['trials']:,}", one.label] for one in found],
+        [
+            [status.run, status.state, status.verdict or "-", f"{status.spent['trials']:,}", status.label]
+            for status in found
+        ],
         names=("Run",),
         wide=("Label",),
         spare=("Label", "Evaluations"),
@@ -219,8 +222,8 @@ def pending_command(state: CommandContext, run: str | None) -> Output[PendingQue
 
 
 def _show_pending(waits: PendingQuestions) -> None:
-    for one in waits.held:
-        say(f"{one['name']} does not run before a person has seen its change: {one['why']}.")
+    for candidate in waits.held:
+        say(f"{candidate['name']} does not run before a person has seen its change: {candidate['why']}.")
     if waits.held and is_person():
         remark(f"`evolvable evolve allow {waits.run} {waits.held[0]['name']}` shows it, and asks.")
     if not waits.packets and not waits.held:
@@ -248,17 +251,17 @@ def submit_command(
     if question is None and len(waits) != 1:
         raise InvalidArgument(f"{len(waits)} questions wait.", "Name one by --question.")
     try:
-        said = json.loads(answer.read())
+        value = json.loads(answer.read())
     except ValueError:
         raise InvalidArgument("The answer is no JSON.", "It is one object that fits answer_schema.") from None
-    taken = evolution.submit_answer(home, run, question or waits[0], said)
+    submitted = evolution.submit_answer(home, run, question or waits[0], value)
     if not state.json or not wait:
-        then = "goes on" if taken.goes_on else "is stopped; `evolvable evolve continue` goes on with it"
-        state.show(taken, lambda _: say(f"Taken as the {taken.role}'s answer; run {taken.run} {then}."))
-    if taken.goes_on and wait:
-        return drive_here(state, taken.run, since=evolution.get_status(home, taken.run).next)
-    if taken.goes_on:
-        start_driver(home, find_run(home, taken.run))
+        then = "goes on" if submitted.goes_on else "is stopped; `evolvable evolve continue` goes on with it"
+        state.show(submitted, lambda _: say(f"Taken as the {submitted.role}'s answer; run {submitted.run} {then}."))
+    if submitted.goes_on and wait:
+        return drive_here(state, submitted.run, since=evolution.get_status(home, submitted.run).next)
+    if submitted.goes_on:
+        start_driver(home, find_run(home, submitted.run))
     return None
 
 
@@ -269,29 +272,29 @@ def stop_command(state: CommandContext, run: str | None) -> Output[Any]:
     return Output(evolution.stop_run(state.config().home, run), _show_line)
 
 
-def _show_line(told: Any) -> None:
-    say(f"Run {told.run}: {told.line}")
+def _show_line(result: Any) -> None:
+    say(f"Run {result.run}: {result.line}")
 
 
 @command("continue")
 @_run_argument
 @click.option("--wait", is_flag=True, help="Drive it here, and show how it goes.")
 @_limits
-def continue_command(state: CommandContext, run: str | None, wait: bool, **given: Any) -> Output[Any]:
+def continue_command(state: CommandContext, run: str | None, wait: bool, **options: Any) -> Output[Any]:
     """Go on with a run that was stopped or interrupted, with another budget if you like."""
     config = state.config()
     home = config.home
     check_runnable(find_run(home, run), evolve_context(config, person=state.identity.principal is Principal.PERSON))
-    told = evolution.resume_run(home, run, _limit_of(given))
+    result = evolution.resume_run(home, run, _limit_of(options))
     if wait:
-        return drive_here(state, told.run, since=evolution.get_status(home, told.run).next)
-    start_driver(home, find_run(home, told.run))
-    return Output(told, _show_line)
+        return drive_here(state, result.run, since=evolution.get_status(home, result.run).next)
+    start_driver(home, find_run(home, result.run))
+    return Output(result, _show_line)
 
 
-def _limit_of(given: dict[str, Any]) -> dict[str, float]:
+def _limit_of(options: dict[str, Any]) -> dict[str, float]:
     """Take the limits out of what was given, by the names that settings have for them."""
-    minutes = given.pop("max_minutes")
-    limits = {name: given.pop(f"max_{name}") for name in ("cost", "tokens", "calls")}
+    minutes = options.pop("max_minutes")
+    limits = {name: options.pop(f"max_{name}") for name in ("cost", "tokens", "calls")}
     limits["wall"] = None if minutes is None else minutes * 60
     return {name: value for name, value in limits.items() if value is not None}

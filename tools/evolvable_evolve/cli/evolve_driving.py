@@ -21,17 +21,17 @@ def drive_here(
     state: CommandContext, run: str | None, stop: Callable[[], bool] = lambda: False, *, since: int = 0
 ) -> Output[RunStatus]:
     """Drive a run in this process until it stands still, or until `stop` says so; tell meanwhile what happens."""
-    config, asked, seen = state.config(), list[int](), [since]
+    config, stop_signals, seen = state.config(), list[int](), [since]
     folder = find_run(config.home, run)
 
     async def work() -> None:
         loop = asyncio.get_running_loop()
         with contextlib.suppress(NotImplementedError):  # on Windows a stop is asked for by `evolve stop` alone
             for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, asked.append, number)
+                loop.add_signal_handler(number, stop_signals.append, number)
         telling = asyncio.create_task(_tell(state, folder, seen, show))
         try:
-            await drive_run(library, caller, folder, evolve_context(config), lambda: bool(asked) or stop())
+            await drive_run(library, caller, folder, evolve_context(config), lambda: bool(stop_signals) or stop())
         finally:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
@@ -88,7 +88,7 @@ def parse_price(text: str | None) -> list[float] | None:
     if text is None:
         return None
     try:
-        given, got = (float(part) for part in text.split(","))
+        input_price, output_price = (float(part) for part in text.split(","))
     except ValueError:
         raise click.UsageError(f"--price is {ascii(text)}; it is two numbers, such as 1,5.") from None
-    return [given, got]
+    return [input_price, output_price]

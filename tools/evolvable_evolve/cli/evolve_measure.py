@@ -54,14 +54,14 @@ def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def executor_specs(state: CommandContext, names: list[str], given: dict[str, Any]) -> tuple[HostContext, list[Any]]:
-    """Return the host of runs, and the executors by these names; take their options out of `given`."""
-    stand_in, free = given.pop("stand_in") or None, given.pop("free") or None
-    means = evolve_context(state.config(), person=state.identity.principal is Principal.PERSON)
-    named = means.commands["executors"] if means.commands else None
-    price = parse_price(given.pop("price"))
-    return means, [
-        parse_executor_spec(name, named, means.models, price=price, scripted=stand_in, free=free) for name in names
+def executor_specs(state: CommandContext, names: list[str], options: dict[str, Any]) -> tuple[HostContext, list[Any]]:
+    """Return the host of runs, and the executors by these names; take their options out of `options`."""
+    stand_in, free = options.pop("stand_in") or None, options.pop("free") or None
+    host = evolve_context(state.config(), person=state.identity.principal is Principal.PERSON)
+    commands = host.commands["executors"] if host.commands else None
+    price = parse_price(options.pop("price"))
+    return host, [
+        parse_executor_spec(name, commands, host.models, price=price, scripted=stand_in, free=free) for name in names
     ]
 
 
@@ -87,7 +87,7 @@ def measure_command(
     executors: tuple[str, ...],
     listed: str,
     wait: bool,
-    **given: Any,
+    **arguments: Any,
 ) -> Output[Any]:
     """Measure whether resources help, against nothing or against something else, and for which model.
 
@@ -97,38 +97,36 @@ def measure_command(
     executors share it. The answers then are PROMOTE, NOT SUPPORTED and HARMFUL, which share one alpha by Holm's method.
     """
     names = [*executors, *filter(None, (name.strip() for name in listed.split(",")))]
-    means, specs = executor_specs(state, names, given)
-    limits = {name: given.pop(f"max_{name}") for name in ("cost", "tokens", "calls")}
-    options = {("fail_below" if name == "pass_at" else name): value for name, value in given.items()}
+    host, specs = executor_specs(state, names, arguments)
+    limits = {name: arguments.pop(f"max_{name}") for name in ("cost", "tokens", "calls")}
+    options = {("fail_below" if name == "pass_at" else name): value for name, value in arguments.items()}
     options |= {name: value for name, value in limits.items() if value is not None}
     with state.library() as (library, caller):
         taskset, _ = load_taskset(library, caller, tasks)
         if is_person():
             ask_before_unvouched(state, library, caller, tasks, taskset)
-        if given["open_test"]:
+        if arguments["open_test"]:
             remark(describe_look(look_at(state.config().home, taskset)))
-        begun = start_measurement(
-            library, caller, means, tasks, program, specs, options, against=against, source=source
-        )
+        begun = start_measurement(library, caller, host, tasks, program, specs, options, against=against, source=source)
     home = state.config().home
     if wait:
         if not state.json:
             show_started(begun)
-        for one in begun.runs:
-            drive_here(state, one.run)
+        for run in begun.runs:
+            drive_here(state, run.run)
         found = read_measurement(home, begun.family)
         if found is None:
             raise NotFound(f"The measurement {begun.family} is gone: its runs were removed.", "Measure again.")
         return Output(found, show_measurement)
-    for one in begun.runs:
-        start_driver(home, find_run(home, one.run))
+    for run in begun.runs:
+        start_driver(home, find_run(home, run.run))
     return Output(begun, show_started)
 
 
 def show_started(begun: StartedMeasurement) -> None:
     """Show a measurement that was begun."""
     say(f"Measuring {begun.measured} against {begun.against}.")
-    say(*(f"Run {one.run} [{one.label}]" for one in begun.runs))
+    say(*(f"Run {run.run} [{run.label}]" for run in begun.runs))
     warn(*begun.warnings)
     remark(f"`evolvable evolve report {begun.family}` shows the joint result.")
     show_left_out(begun.left_out)
@@ -144,24 +142,34 @@ def show_measurement(found: Measurement) -> None:
         say(f"Measurement {found.family} under {count(len(found.rows), 'executor')} (p by Holm over all of them):")
     show_table(
         ["run", "executor", "tasks", "against", "measured", "gain", "95 %", "p", "joint p", "verdict"],
-        [_row(one) for one in found.rows],
+        [_row(row) for row in found.rows],
         names=("run",),
         wide=("executor",),
         spare=("joint p", "p", "tasks", "against", "measured"),
     )
-    say(*filter(None, (one.sentence for one in found.rows)))
+    say(*filter(None, (row.sentence for row in found.rows)))
     if not found.finished:
         say("Not all of it is measured yet; there is no joint verdict.")
 
 
-def _row(one: MeasuredUnder) -> list[str]:
+def _row(measured: MeasuredUnder) -> list[str]:
     def number(value: float | None, form: str = ".3f") -> str:
         return "-" if value is None else f"{value:{form}}"
 
-    interval = "-" if one.interval is None else f"{100 * one.interval[0]:+.1f} to {100 * one.interval[1]:+.1f}"
-    gain = "-" if one.gain is None else f"{100 * one.gain:+.1f}"
-    about = [one.run, one.label, str(one.n), number(one.before), number(one.after), gain, interval]
-    return [*about, number(one.p, ".2g"), number(one.joint, ".2g"), one.ruling or "-"]
+    interval = (
+        "-" if measured.interval is None else f"{100 * measured.interval[0]:+.1f} to {100 * measured.interval[1]:+.1f}"
+    )
+    gain = "-" if measured.gain is None else f"{100 * measured.gain:+.1f}"
+    about = [
+        measured.run,
+        measured.label,
+        str(measured.n),
+        number(measured.before),
+        number(measured.after),
+        gain,
+        interval,
+    ]
+    return [*about, number(measured.p, ".2g"), number(measured.joint, ".2g"), measured.ruling or "-"]
 
 
 @command("plan")
@@ -178,25 +186,25 @@ def plan_command(
     executor: str,
     noise: float | None,
     iterations: int | None,
-    **given: Any,
+    **arguments: Any,
 ) -> Output[RunPlan]:
     """Show what a run would cost and what its test could find, before more than three trials are spent.
 
     Without --executor nothing is run. With it three trials are, and the run stops after them: `evolvable evolve
     continue` goes on with it. The chance to find a gain is a band over base rates from .2 to .8.
     """
-    home, repeats = state.config().home, given["test_repeats"]
+    home, repeats = state.config().home, arguments["test_repeats"]
     pilot: RunState | None = None
     with state.library() as (library, caller):
         taskset, _ = load_taskset(library, caller, tasks)
         look = look_at(home, taskset)
         if executor:
-            means, [spec] = executor_specs(state, [executor], given)
+            host, [spec] = executor_specs(state, [executor], arguments)
             if is_person():
                 ask_before_unvouched(state, library, caller, tasks, taskset)
-            options = {("fail_below" if name == "pass_at" else name): value for name, value in given.items()}
+            options = {("fail_below" if name == "pass_at" else name): value for name, value in arguments.items()}
             options |= {} if iterations is None else {"iterations": iterations}
-            begun = start_run(library, caller, means, tasks, program, spec, options)
+            begun = start_run(library, caller, host, tasks, program, spec, options)
     if executor:
         folder = find_run(home, begun.run)
         drive_here(state, begun.run, lambda: bool(load_run_state(folder).preflight))
@@ -216,10 +224,10 @@ def show_plan(plan: RunPlan) -> None:
         money = "an unknown price" if plan.dollars is None else f"${plan.dollars[0]:.2f} to ${plan.dollars[1]:.2f}"
         say(f"A run takes {evaluations} evaluations, for {money}.")
     if plan.power:
-        known = "as given" if plan.noise_measured else "assumed"
+        origin = "as given" if plan.noise_measured else "assumed"
         say(
             f"The test: {plan.tests} tasks, {plan.repeats} runs of each under both arms, p <= {plan.alpha:.2g}.",
-            f"Noise {plan.noise:.0%} ({known}): so many results differ from one run to the next. Base rates .2 to .8.",
+            f"Noise {plan.noise:.0%} ({origin}): so many results differ from one run to the next. Base rates .2 to .8.",
         )
         if plan.detectable is not None:
             say(f"It finds a gain of {100 * plan.detectable:.0f} points or more in four runs of five.")
@@ -228,11 +236,14 @@ def show_plan(plan: RunPlan) -> None:
         )
         show_table(
             ["look at this test", "p needed", "chance at +10 points"],
-            [[str(one.look), f"{one.alpha:.2g}", f"{one.least:.0%} to {one.most:.0%}"] for one in plan.looks],
+            [[str(look.look), f"{look.alpha:.2g}", f"{look.least:.0%} to {look.most:.0%}"] for look in plan.looks],
         )
         show_table(
             ["change", "test trials", "chance at +10 points"],
-            [[one.change, f"{one.trials:,}", f"{one.least:.0%} to {one.most:.0%}"] for one in plan.options],
+            [
+                [option.change, f"{option.trials:,}", f"{option.least:.0%} to {option.most:.0%}"]
+                for option in plan.options
+            ],
         )
     if plan.run:
         remark(f"`evolvable evolve continue {plan.run}` goes on with it; what was measured is not paid again.")

@@ -63,12 +63,12 @@ def _confirm_adoption(state: CommandContext, library: Library, caller: Caller, r
     if pairs := draw_blind_pairs(library, caller, run):
         preferred = record_preferences(library, caller, run, pairs, _compare_pairs(pairs, state))
         remark(f"{preferred}.")
-    shown = evolution.preview_adoption(library.store.home, run, unproven=unproven)
-    _show_change(f"{shown.verdict or 'no verdict'} [{shown.label}]: {shown.why}", shown, state)
+    preview = evolution.preview_adoption(library.store.home, run, unproven=unproven)
+    _show_change(f"{preview.verdict or 'no verdict'} [{preview.label}]: {preview.why}", preview, state)
     confirm("Make this live?", err=state.json)
-    if shown.preferences is not None and shown.preferences.doubtful:
-        said = f"{shown.preferences}: the judge may like what you do not."
-        confirm(f"{said} Make it live all the same?", err=state.json)
+    if preview.preferences is not None and preview.preferences.doubtful:
+        warning = f"{preview.preferences}: the judge may like what you do not."
+        confirm(f"{warning} Make it live all the same?", err=state.json)
 
 
 def _compare_pairs(pairs: Sequence[BlindPair], state: CommandContext) -> list[str]:
@@ -94,8 +94,8 @@ def remove_command(state: CommandContext, run: str) -> Output[RemovedRun]:
         if is_person():
             confirm(f"Remove run {find_run(library.store.home, run).id} for good?", err=state.json)
         removed = remove_run(library, run)
-    said = f"Removed run {removed.run}, {removed.freed:,} bytes. Its report stays: {removed.report}"
-    return Output(removed, lambda _: say(said))
+    message = f"Removed run {removed.run}, {removed.freed:,} bytes. Its report stays: {removed.report}"
+    return Output(removed, lambda _: say(message))
 
 
 @command("allow")
@@ -117,16 +117,16 @@ def allow_command(state: CommandContext, run: str, candidate: str | None, refuse
     with state.library() as (_, caller):
         decided = decide_held_candidate(caller, home, found, allowed=not refuse, via="terminal")
     start_driver(home, find_run(home, decided.run))
-    said = f"{decided.candidate} {'may' if decided.allowed else 'may not'} run; it goes on."
-    return Output(decided, lambda _: say(said))
+    message = f"{decided.candidate} {'may' if decided.allowed else 'may not'} run; it goes on."
+    return Output(decided, lambda _: say(message))
 
 
-def _show_change(title: str, shown: Any, state: CommandContext) -> None:
+def _show_change(title: str, change: Any, state: CommandContext) -> None:
     """Show a whole difference under a title, what it adds in capabilities, and what the scan found in it."""
     write = remark if state.json else say  # with --json the result alone is on stdout
     # Only \n ends a line: what follows another end of lines would stand there without a sign, as if it were not new.
-    write(title, *(shown.diff.split("\n") if shown.diff else ()))
-    for what, rows in (("It can do now", shown.capabilities), ("The scan found", shown.findings)):
+    write(title, *(change.diff.split("\n") if change.diff else ()))
+    for what, rows in (("It can do now", change.capabilities), ("The scan found", change.findings)):
         write(f"{what}:" if rows else f"{what}: nothing new.", *(f"  - {row}" for row in rows))
 
 
@@ -155,17 +155,17 @@ def watch_command(state: CommandContext, dry_run: bool) -> Output[list[evolution
 def _show_watched(watched: list[evolution.MonitoredAdoption]) -> None:
     if not watched:
         say("Nothing that was adopted is live.")
-    for one in watched:
-        say(f"Run {one.run}, operation {one.operation}: {verdict_words(one.verdict)}")
+    for adoption in watched:
+        say(f"Run {adoption.run}, operation {adoption.operation}: {verdict_words(adoption.verdict)}")
         say(
             *(
                 f"  {part.ref}: now {part.after}, before {part.before}: {verdict_words(part.verdict)}"
-                for part in one.compared
+                for part in adoption.compared
             )
         )
-        if one.proposals:
-            numbers = " ".join(map(str, one.proposals))
-            remark(f"{count(len(one.proposals), 'proposal')} to take it back: evolvable inbox show {numbers}")
+        if adoption.proposals:
+            numbers = " ".join(map(str, adoption.proposals))
+            remark(f"{count(len(adoption.proposals), 'proposal')} to take it back: evolvable inbox show {numbers}")
 
 
 @command("opportunities")
@@ -182,7 +182,10 @@ def _show_opportunities(found: Any) -> None:
         return
     show_table(
         ["Resource", "Reason", "Numbers", "Runs"],
-        [[one.ref, one.reason, one.numbers, "; ".join(one.runs) or "-"] for one in found.found],
+        [
+            [opportunity.ref, opportunity.reason, opportunity.numbers, "; ".join(opportunity.runs) or "-"]
+            for opportunity in found.found
+        ],
         names=("Resource",),
         wide=("Numbers", "Runs"),
         spare=("Runs",),

@@ -44,20 +44,20 @@ def show_round(report: RoundReport) -> None:
     """Write what a round did."""
     over = "sessions" if report.source == "sessions" else report.source
     say(f"Round {report.number} over {count(report.episodes, 'episode')} ({over}): {report.successes} went well.")
-    kept = ", ".join(f"{name} {number}" for name, number in sorted(report.retained.items()))
-    say(f"Retained: {kept or 'nothing'}.")
+    retained = ", ".join(f"{name} {number}" for name, number in sorted(report.retained.items()))
+    say(f"Retained: {retained or 'nothing'}.")
     for change in report.changes:
         where = f" (proposal {change.proposal_id})" if change.proposal_id else ""
         where = f" (trial {change.trial})" if change.trial else where
         say(f"{change.action}: {change.ref or change.cluster}{where}: {change.why}")
-    for one in report.pruned:
-        where = f" (proposal {one['proposal']})" if one["proposal"] else ""
-        say(f"prune: {one['ref']}{where}: {one['why']}")
+    for removal in report.pruned:
+        where = f" (proposal {removal['proposal']})" if removal["proposal"] else ""
+        say(f"prune: {removal['ref']}{where}: {removal['why']}")
     for trial in report.trials:
         say(f"Trial {trial['trial']}: {trial['state']}, looked at {trial['looks']} times.")
     if report.agents is not None and report.agents.proposal_id is not None:
-        made = report.agents
-        say(f"Agents: {made.action}: {made.ref} (proposal {made.proposal_id}): {made.why}")
+        roster = report.agents
+        say(f"Agents: {roster.action}: {roster.ref} (proposal {roster.proposal_id}): {roster.why}")
     if report.unasked:
         say(f"{count(report.unasked, 'trace')} wait for a model: {report.why_unasked or 'the next round'}.")
     if report.suspects:
@@ -103,17 +103,17 @@ def _show_pool(page: PoolPage) -> None:
         ["trial", "skill", "version", "state", "since", "trial arm", "incumbent", "next look", "why"],
         [
             [
-                (str(one.id), "bold"),
-                one.ref,
-                f"@{one.version} against @{one.incumbent}",
-                one.state,
-                local_time(one.at),
-                _arm(one.trial),
-                _arm(one.control),
-                f"at {one.next_look} a side" if one.next_look else "",
-                one.why or one.reason,
+                (str(trial.id), "bold"),
+                trial.ref,
+                f"@{trial.version} against @{trial.incumbent}",
+                trial.state,
+                local_time(trial.at),
+                _arm(trial.trial),
+                _arm(trial.control),
+                f"at {trial.next_look} a side" if trial.next_look else "",
+                trial.why or trial.reason,
             ]
-            for one in page.trials
+            for trial in page.trials
         ],
         names=("skill",),
         wide=("why",),
@@ -125,27 +125,36 @@ def _arm(arm: PoolArm) -> str:
     return f"{arm.successes} of {arm.verified} ({arm.assigned} assigned)"
 
 
-def _show_trial(one: PoolEntry) -> None:
-    say(f"Trial {one.id}: {one.ref}@{one.version} against @{one.incumbent}, {one.state}, since {local_time(one.at)}.")
-    say(f"{one.reason}. {'A person' if one.approved else f'Round {one.since_round}'} put it on trial.")
-    say(f"Trial arm: {_arm(one.trial)}. Incumbent: {_arm(one.control)}. Served to {one.share:.0%} of the sessions.")
-    for look in one.looks:
+def _show_trial(entry: PoolEntry) -> None:
+    say(
+        f"Trial {entry.id}: {entry.ref}@{entry.version} against @{entry.incumbent}, {entry.state}, since "
+        f"{local_time(entry.at)}."
+    )
+    say(f"{entry.reason}. {'A person' if entry.approved else f'Round {entry.since_round}'} put it on trial.")
+    say(
+        f"Trial arm: {_arm(entry.trial)}. Incumbent: {_arm(entry.control)}. Served to {entry.share:.0%} of the "
+        "sessions."
+    )
+    for look in entry.looks:
         numbers = {name: look[name] for name in ("look", "trial", "control", "p", "alpha", "decision", "why")}
         say("Look {look}: {trial[0]} of {trial[1]} against {control[0]} of {control[1]},".format(**numbers))
         say("  p = {p:.4f} at {alpha:.4f}: {decision}, {why}.".format(**numbers))
-    if one.ended:
-        say(f"Ended {local_time(one.ended)}: {one.why}" + (f" (operation {one.operation})" if one.operation else ""))
-    elif one.next_look:
-        say(f"The next look is at {one.next_look} verified sessions of each arm.")
-    if one.diff:
-        show_diff(one.diff)
+    if entry.ended:
+        say(
+            f"Ended {local_time(entry.ended)}: {entry.why}"
+            + (f" (operation {entry.operation})" if entry.operation else "")
+        )
+    elif entry.next_look:
+        say(f"The next look is at {entry.next_look} verified sessions of each arm.")
+    if entry.diff:
+        show_diff(entry.diff)
 
 
-def show_ended(one: PoolEnded) -> None:
+def show_ended(ended: PoolEnded) -> None:
     """Write what became of a trial."""
-    say(f"Trial {one.id} of {one.ref} is {one.state}: {one.why}")
-    if one.operation:
-        say(f"Version {one.version} is live. Take it back: evolvable undo {one.operation}")
-    if one.proposal_id:
-        say(f"{count(1, 'proposal')} to decide on: evolvable inbox show {one.proposal_id}")
-    warn(*one.warnings)
+    say(f"Trial {ended.id} of {ended.ref} is {ended.state}: {ended.why}")
+    if ended.operation:
+        say(f"Version {ended.version} is live. Take it back: evolvable undo {ended.operation}")
+    if ended.proposal_id:
+        say(f"{count(1, 'proposal')} to decide on: evolvable inbox show {ended.proposal_id}")
+    warn(*ended.warnings)

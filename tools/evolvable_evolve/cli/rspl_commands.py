@@ -67,8 +67,10 @@ def operators_command(state: CommandContext) -> Output[dict[str, Any]]:
 
 
 def _show_operators(operators: list[RsplOperator]) -> None:
-    refused = ["; ".join(f"{kind}: {why}" for kind, why in one.refused.items()) for one in operators]
-    rows = [[one.name, one.group, one.verb, why] for one, why in zip(operators, refused, strict=True)]
+    refused = ["; ".join(f"{kind}: {why}" for kind, why in operator.refused.items()) for operator in operators]
+    rows = [
+        [operator.name, operator.group, operator.verb, why] for operator, why in zip(operators, refused, strict=True)
+    ]
     show_table(["operator", "group", "command", "refused"], rows, wide=("refused",), spare=("group",))
 
 
@@ -113,10 +115,13 @@ def variables_command(state: CommandContext, ref: Ref, ids: tuple[str, ...]) -> 
 
 def _show_variables(found: variables.Variables, values: bool) -> None:
     if values:
-        for one in found.variables:
-            say(one.note if one.value is None else one.value.rstrip("\n"))
+        for variable in found.variables:
+            say(variable.note if variable.value is None else variable.value.rstrip("\n"))
         return
-    rows = [[one.id, one.role, f"{one.size:,}", "" if one.evolvable else "frozen"] for one in found.variables]
+    rows = [
+        [variable.id, variable.role, f"{variable.size:,}", "" if variable.evolvable else "frozen"]
+        for variable in found.variables
+    ]
     show_table(["variable", "role", "characters", ""], rows, names=("variable",), spare=("role",))
 
 
@@ -172,7 +177,7 @@ def load_contract_command(state: CommandContext, version: int | None) -> Output[
 
 
 def _show_contract(found: contracts.LoadedContract) -> None:
-    rows = [[f"{one.ref}@{one.version}", one.state, str(one.values.get("use", ""))] for one in found.entries]
+    rows = [[f"{entry.ref}@{entry.version}", entry.state, str(entry.values.get("use", ""))] for entry in found.entries]
     show_table(["resource", "state", "use"], rows, names=("resource",), wide=("use",))
     say(f"{count(len(found.drifted), 'entry')} drifted, {len(found.unknown)} unknown.")
 
@@ -244,11 +249,11 @@ def list_command(state: CommandContext) -> Output[dict[str, Any]]:
     """List the tools with a command, and the version of each that runs."""
     with state.library() as (library, _):
         approved = verbs.approved_digests(library)
-        found = [_listed(library, head, approved) for head in library.store.heads(Kind.TOOL) if head.version]
+        found = [_describe_tool(library, head, approved) for head in library.store.heads(Kind.TOOL) if head.version]
     return Output({"tools": found}, lambda _: _show_tools(found))
 
 
-def _listed(library: Library, head: Head, approved: frozenset[str]) -> ListedTool:
+def _describe_tool(library: Library, head: Head, approved: frozenset[str]) -> ListedTool:
     runs = verbs.approved_version(library, head, approved)
     words, problem = list[str](), ""
     try:
@@ -264,7 +269,8 @@ def _show_tools(found: list[ListedTool]) -> None:
         say("There is no tool in the library.")
         return
     rows = [
-        [one.ref, str(one.head), str(one.approved or "none"), one.problem or shlex.join(one.command)] for one in found
+        [tool.ref, str(tool.head), str(tool.approved or "none"), tool.problem or shlex.join(tool.command)]
+        for tool in found
     ]
     show_table(["tool", "newest", "runs", "command"], rows, names=("tool",), wide=("command",))
 
@@ -283,8 +289,8 @@ def approve_command(state: CommandContext, ref: Ref) -> Output[dict[str, Any]]:
         show_tool_version(library, caller, found)
         confirm("Have you read its files, and may it run?")
         verbs.approve_tool(library, caller, found, via="terminal")
-    said = {"ref": found.ref, "version": found.version, "digest": found.digest}
-    return Output(said, lambda _: say(f"{found.ref}@{found.version} may run."))
+    result = {"ref": found.ref, "version": found.version, "digest": found.digest}
+    return Output(result, lambda _: say(f"{found.ref}@{found.version} may run."))
 
 
 @command("withdraw")
@@ -304,8 +310,8 @@ def withdraw_command(state: CommandContext, ref: Ref) -> Output[dict[str, Any]]:
             if found is not None and found.digest in approved:
                 verbs.withdraw_tool(library, caller, found, via="terminal")
                 versions.append(number)
-    said = {"ref": str(head.ref), "versions": versions}
-    return Output(said, lambda _: say(f"{head.ref}: {count(len(versions), 'version')} may no longer run."))
+    result = {"ref": str(head.ref), "versions": versions}
+    return Output(result, lambda _: say(f"{head.ref}: {count(len(versions), 'version')} may no longer run."))
 
 
 def _named_version(library: Library, ref: Ref, scopes: tuple[str, ...]) -> ToolVersion:

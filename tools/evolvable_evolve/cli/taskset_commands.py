@@ -56,8 +56,8 @@ class SplitDone:
     written: str
 
 
-def _share(name: str, said: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return click.option(name, type=click.FloatRange(0, 1), default=0.25, show_default=True, help=said)
+def _share(name: str, help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(name, type=click.FloatRange(0, 1), default=0.25, show_default=True, help=help_text)
 
 
 @command("check")
@@ -96,15 +96,16 @@ def list_command(state: CommandContext, what: str | None) -> Output[Any]:
     What a task asks and expects is not shown: `evolvable get` shows the file.
     """
     if what is None:
-        listed = _task_sets(state)
-        return Output({"tasksets": listed}, lambda _: _show_task_sets(listed))
+        task_sets = _task_sets(state)
+        return Output({"tasksets": task_sets}, lambda _: _show_task_sets(task_sets))
     taskset, _ = find_taskset(state, what)
     columns = ("id", "split", "category", "scorer", "source")  # nothing that a task asks or expects
     rows = [(task.id, str(task.split), task.category, task.scorer.type, task.source) for task in taskset.tasks]
     tasks = [dict(zip(columns, row, strict=True)) for row in rows]
-    shown = {"name": taskset.name, "digest": taskset.digest, "tasks": tasks}
+    listing = {"name": taskset.name, "digest": taskset.digest, "tasks": tasks}
     return Output(
-        shown, lambda _: show_table(("task", *columns[1:]), rows, names=("task",), wide=("source",), spare=("source",))
+        listing,
+        lambda _: show_table(("task", *columns[1:]), rows, names=("task",), wide=("source",), spare=("source",)),
     )
 
 
@@ -130,8 +131,8 @@ def _ask_about_templates(taskset: TaskSet) -> str:
     """Show a person the templates of a task set, with two tasks of each, and return what they are."""
     templates = evolution.find_task_templates(taskset)
     say(f"These {len(taskset.tasks):,} tasks look like {count(len(templates), 'template')}:")
-    for one in templates:
-        say(f"  {count(one.tasks, 'task')}, such as", *(f"    {text}" for text in one.examples))
+    for template in templates:
+        say(f"  {count(template.tasks, 'task')}, such as", *(f"    {text}" for text in template.examples))
     say("What are they?", "  1  all the kinds of tasks that there are: a claim is about these kinds")
     say("  2  examples, and there are more kinds", "  3  they only read alike: each task is another one")
     number = int(ask("Answer", type=click.Choice(["1", "2", "3"]), default="2"))
@@ -139,15 +140,15 @@ def _ask_about_templates(taskset: TaskSet) -> str:
 
 
 def _task_sets(state: CommandContext) -> list[OneTaskSet]:
-    listed = []
+    task_sets = []
     with state.library() as (library, caller):
         for head in library.store.heads(Kind.ENVIRONMENT):
             try:
                 taskset, _ = evolution.load_taskset(library, caller, head.ref)
-                listed.append(OneTaskSet(str(head.ref), len(taskset.tasks), count_by_split(taskset)))
+                task_sets.append(OneTaskSet(str(head.ref), len(taskset.tasks), count_by_split(taskset)))
             except EvolvableError as error:
-                listed.append(OneTaskSet(str(head.ref), 0, {}, _short_problem(str(head.ref), error)))
-    return listed
+                task_sets.append(OneTaskSet(str(head.ref), 0, {}, _short_problem(str(head.ref), error)))
+    return task_sets
 
 
 def _short_problem(ref: str, error: EvolvableError) -> str:
@@ -160,15 +161,15 @@ def _short_problem(ref: str, error: EvolvableError) -> str:
 def _show_check(found: TaskSetCheck) -> None:
     _show_table(found.categories, found.sizes)
     say("")
-    for one in found.remarks:
-        level = str(one.level)
-        say_labelled(f"{level}: ", one.text, _STYLES[level] if level != "note" else "")
-        if one.hint:
-            say(f"  {one.hint}")
+    for finding in found.remarks:
+        level = str(finding.level)
+        say_labelled(f"{level}: ", finding.text, _STYLES[level] if level != "note" else "")
+        if finding.hint:
+            say(f"  {finding.hint}")
     tests = found.sizes.get("test", 0)
     if tests:
         say(f"Effective n of the test: {found.effective_n:,} of {count(tests, 'task')}.")
-    refused = sum(one.level == "refuse" for one in found.remarks)
+    refused = sum(finding.level == "refuse" for finding in found.remarks)
     if refused:
         say(f"{found.name} is refused: {count(refused, 'problem')} to fix before anything is spent on it.")
     elif found.exploratory:
@@ -188,8 +189,8 @@ def _show_table(categories: dict[str, dict[str, int]], sizes: dict[str, int]) ->
     )
 
 
-def _show_task_sets(listed: list[OneTaskSet]) -> None:
-    if not listed:
+def _show_task_sets(task_sets: list[OneTaskSet]) -> None:
+    if not task_sets:
         say("There is no task set in the library: an environment with tasks.jsonl is one.")
         remark("`evolvable import FOLDER --kind environment` imports a folder of ENVIRONMENT.md and tasks.jsonl.")
         return
@@ -197,8 +198,13 @@ def _show_task_sets(listed: list[OneTaskSet]) -> None:
     show_table(
         ["task set", "tasks", *splits, "problem"],
         [
-            [one.ref, f"{one.tasks:,}", *(f"{one.sizes.get(split, 0):,}" for split in splits), one.problem]
-            for one in listed
+            [
+                task_set.ref,
+                f"{task_set.tasks:,}",
+                *(f"{task_set.sizes.get(split, 0):,}" for split in splits),
+                task_set.problem,
+            ]
+            for task_set in task_sets
         ],
         names=("task set",),
         wide=("problem",),

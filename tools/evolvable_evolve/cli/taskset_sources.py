@@ -45,8 +45,8 @@ def from_sessions_command(
         paths = list(transcripts)
         if not paths:
             places = read_machine(state.config().project).transcripts
-            page = list_sessions(places, library.store.backend.observations.taken, limit, project)
-            paths = [Path(one.path) for one in page.sessions if one.taken != "skipped"]
+            page = list_sessions(places, library.store.backend.observations.ingested_session, limit, project)
+            paths = [Path(session.path) for session in page.sessions if session.taken != "skipped"]
         draft = evolution.draft_from_sessions(library, paths[:limit], name)
         if tries and draft.found and is_person() and evolution.list_commands(draft.taskset):
             ask_about_commands(state, draft.taskset)
@@ -60,8 +60,8 @@ def from_sessions_command(
 
 
 def _show_found(found: evolution.SessionTaskSet) -> None:
-    for one in found.tasks:
-        say(f"{one.id}  {one.tried or 'not tried'}; {one.check}", f"  {' '.join(one.prompt.split())[:100]}")
+    for task in found.tasks:
+        say(f"{task.id}  {task.tried or 'not tried'}; {task.check}", f"  {' '.join(task.prompt.split())[:100]}")
     say(f"{count(len(found.tasks), 'task')} from {count(found.sessions, 'session')}.")
     say(*(f"  {number:,} without: {why}" for why, number in found.left_out.items()))
     if found.shortage:
@@ -94,22 +94,22 @@ def import_command(
 ) -> Output[ImportedTable]:
     """Make a task set of a table: FILE is CSV, tab separated (.tsv), or lines of JSON (.jsonl)."""
     columns = TableColumns(question, answer, category, identity, scorer)
-    ref, files, made = read_table(table, columns, name)
+    ref, files, imported_table = read_table(table, columns, name)
     with state.library() as (library, caller):
-        there = library.store.head_or_none(ref, caller.scopes) if replaces else None
-        now = library.latest(there)[0].version if there is not None else None
-        reason = f"{made.tasks} tasks of {table.name}"
+        head = library.store.head_or_none(ref, caller.scopes) if replaces else None
+        now = library.latest(head)[0].version if head is not None else None
+        reason = f"{imported_table.tasks} tasks of {table.name}"
         done = update_resource(
             library, caller, ref, reason, files=dict(files), expected_version=now, create=not replaces
         )
-    result = replace(made, ref=str(done.ref), version=done.version, proposal=done.proposal_id)
+    result = replace(imported_table, ref=str(done.ref), version=done.version, proposal=done.proposal_id)
     return Output(result, _show_imported)
 
 
-def _show_imported(made: ImportedTable) -> None:
-    skipped = f"; {count(made.skipped, 'row')} without question or answer, or told before" if made.skipped else ""
-    say(f"{made.ref}: {count(made.tasks, 'task')}{skipped}.")
-    if made.proposal is not None:
-        remark(f"It waits: `evolvable inbox show {made.proposal}`.")
+def _show_imported(table: ImportedTable) -> None:
+    skipped = f"; {count(table.skipped, 'row')} without question or answer, or told before" if table.skipped else ""
+    say(f"{table.ref}: {count(table.tasks, 'task')}{skipped}.")
+    if table.proposal is not None:
+        remark(f"It waits: `evolvable inbox show {table.proposal}`.")
     else:
-        remark(f"`evolvable evolve taskset check {made.ref}` says what its figures could show.")
+        remark(f"`evolvable evolve taskset check {table.ref}` says what its figures could show.")

@@ -76,7 +76,7 @@ _LIMITS = ("cost", "tokens", "calls")
 @click.option("--max-tokens", type=click.IntRange(min=0), help="Begin, and spend at most so many tokens.")
 @click.option("--max-calls", type=click.IntRange(min=0), help="Begin, and make at most so many calls of models.")
 def try_command(
-    state: CommandContext, skill: Ref | None, source: str, prompts: tuple[str, ...], **given: Any
+    state: CommandContext, skill: Ref | None, source: str, prompts: tuple[str, ...], **arguments: Any
 ) -> Output[Any]:
     """See whether a skill helps you: with it and without it, on tasks of yours.
 
@@ -84,41 +84,46 @@ def try_command(
     trial takes, before anything is spent. Each is done with and without the skill, up to five times, until the answer
     is clear. It says separately what holds on these tasks and what holds for tasks like these.
     """
-    if given["every"] == (skill is not None):
+    if arguments["every"] == (skill is not None):
         raise click.UsageError("Name one skill, or give --all.")
-    means = evolve_context(state.config(), person=state.identity.principal is Principal.PERSON)
-    limits = {name: given[f"max_{name}"] for name in _LIMITS if given[f"max_{name}"] is not None}
-    options = {"test_repeats": given["repeats"], "concurrency": given["concurrency"], "judge": given["judge"], **limits}
+    host = evolve_context(state.config(), person=state.identity.principal is Principal.PERSON)
+    limits = {name: arguments[f"max_{name}"] for name in _LIMITS if arguments[f"max_{name}"] is not None}
+    options = {
+        "test_repeats": arguments["repeats"],
+        "concurrency": arguments["concurrency"],
+        "judge": arguments["judge"],
+        **limits,
+    }
     with state.library() as (library, caller):
-        refs = [_known(library, caller, skill)] if skill is not None else _own_skills(library, caller)
-        specs = [_executor(name, means) for name in dict.fromkeys(given["executors"] or ("",))]
-        judge = given["judge"] or next(iter(means.answering("judge")), "")
-        listed = _gather(state, library, caller, refs, source, prompts, judge)
-        listed = _approve_part(state, listed, _leave_out(listed, given["leave_out"]))
-        plan, left = plan_try(library, caller, refs, listed, specs[0], given["repeats"])
-        listed = _approve_part(state, listed, left)
-        if given["only_plan"]:
+        refs = [_require_skill(library, caller, skill)] if skill is not None else _own_skills(library, caller)
+        specs = [_executor(name, host) for name in dict.fromkeys(arguments["executors"] or ("",))]
+        judge = arguments["judge"] or next(iter(host.answering("judge")), "")
+        task_list = _gather_tasks(state, library, caller, refs, source, prompts, judge)
+        task_list = _approve_part(state, task_list, _leave_out(task_list, arguments["leave_out"]))
+        plan, left = plan_try(library, caller, refs, task_list, specs[0], arguments["repeats"])
+        task_list = _approve_part(state, task_list, left)
+        if arguments["only_plan"]:
             return Output(plan, show_plan)
         if not state.json:
             show_plan(plan)
-            who = ", then by ".join(map(_executor_name, specs))
-            say(f"The tasks are done by {who}{': so many trials under each' if len(specs) > 1 else ''}.")
+            executor_names = ", then by ".join(map(_executor_name, specs))
+            say(f"The tasks are done by {executor_names}{': so many trials under each' if len(specs) > 1 else ''}.")
         if is_person() and not limits:
-            listed = _approve_part(state, listed, _choose(listed))
-        ask_about_commands(state, listed.taskset)
+            task_list = _approve_part(state, task_list, _choose_tasks(task_list))
+        ask_about_commands(state, task_list.taskset)
         if not limits:
             confirm("Begin?")
-        runs = [start_try(library, caller, means, refs, listed, spec, options) for spec in specs]
+        runs = [start_try(library, caller, host, refs, task_list, spec, options) for spec in specs]
     return _drive_runs(state, runs, list(map(_executor_name, specs)))
 
 
 def _drive_runs(state: CommandContext, begun: Sequence[StartedTry], names: Sequence[str]) -> Output[Any]:
     """Drive the runs of a trial, one for each executor, and return its answer."""
-    warn(*dict.fromkeys(text for one in begun for text in one.warnings))
+    warn(*dict.fromkeys(text for started_try in begun for text in started_try.warnings))
     results = []
-    for one in begun:
-        drive_here(state, one.run)
-        if (result := read_try(state.config().home, one.run)) is not None:
+    for started_try in begun:
+        drive_here(state, started_try.run)
+        if (result := read_try(state.config().home, started_try.run)) is not None:
             results.append(result)
     if len(results) == 1:
         return Output(results[0], show_try)
@@ -131,23 +136,27 @@ def _show_by_model(results: Mapping[str, TryResult]) -> None:
     """Show the answer under each executor, then the answers to each task side by side, by executor."""
     for name, result in results.items():
         say(f"{name}:")
-        for one in result.skills:
-            say(f"  {one.sentence}")
+        for skill in result.skills:
+            say(f"  {skill.sentence}")
         money = "an unknown price" if result.cost is None else f"${result.cost:.2f}"
         say(f"  {result.trials} trials, {result.tokens:,} tokens, {money} [{result.label}].")
         if not result.skills:
             say(f"  No answer yet: {result.why or result.state}.")
     rows: dict[str, list[tuple[str, TaskAnswers]]] = {}
     for name, result in results.items():
-        for one in result.skills if len(result.skills) == 1 else ():
-            for its in one.answers:
-                rows.setdefault(its.task, []).append((name, its))
-    changed = [own for own in rows.values() if any(_change(its) for _, its in own)]
-    for own in sorted(changed, key=lambda own: -max(abs(_change(its)) for _, its in own))[:_SHOWN_ANSWERS]:
+        for skill in result.skills if len(result.skills) == 1 else ():
+            for task_answers in skill.answers:
+                rows.setdefault(task_answers.task, []).append((name, task_answers))
+    changed = [own for own in rows.values() if any(_score_change(task_answers) for _, task_answers in own)]
+    for own in sorted(changed, key=lambda own: -max(abs(_score_change(task_answers)) for _, task_answers in own))[
+        :_SHOWN_ANSWERS
+    ]:
         say(f"{own[0][1].task}: {own[0][1].prompt[:80]}")
-        for name, its in own:
-            scores = " without, ".join(f"{score:.2f}" for score in (its.score_without or 0.0, its.score_with or 0.0))
-            say(f"  {name} ({scores} with): {_word_difference(its.without, its.with_skill)[:200]}")
+        for name, task_answers in own:
+            scores = " without, ".join(
+                f"{score:.2f}" for score in (task_answers.score_without or 0.0, task_answers.score_with or 0.0)
+            )
+            say(f"  {name} ({scores} with): {_word_difference(task_answers.without, task_answers.with_skill)[:200]}")
 
 
 def _approve_part(state: CommandContext, whole: TryTaskList, part: TryTaskList) -> TryTaskList:
@@ -160,7 +169,7 @@ def _approve_part(state: CommandContext, whole: TryTaskList, part: TryTaskList) 
     return part
 
 
-def _known(library: Library, caller: Caller, skill: Ref) -> Ref:
+def _require_skill(library: Library, caller: Caller, skill: Ref) -> Ref:
     """Return the skill. Raises NoSuchResource: a wrong name is told before anything else."""
     library.store.head(skill, caller.scopes)
     return skill
@@ -173,26 +182,28 @@ def _own_skills(library: Library, caller: Caller) -> list[Ref]:
     return [head.ref.at(None) for head in heads]
 
 
-def _executor(name: str, means: HostContext) -> dict[str, Any]:
+def _executor(name: str, host: HostContext) -> dict[str, Any]:
     """Return the executor that is named, else the only registered one, else a client that is signed in.
 
     Raises InvalidArgument where there is none.
     """
-    named = means.commands["executors"] if means.commands else None
-    registered = sorted(named.commands) if named is not None else []
+    commands = host.commands["executors"] if host.commands else None
+    registered = sorted(commands.commands) if commands is not None else []
     if not name and len(registered) == 1:
         name = registered[0]
     if not name:
-        path = means.environment.get("PATH")
-        clients = [one for one in _CLIENT_MODELS if one in means.credentials and shutil.which(one, path=path)]
-        name = next((f"{one}:{_CLIENT_MODELS[one]}" for one in clients), "")
+        path = host.environment.get("PATH")
+        clients = [
+            client for client in _CLIENT_MODELS if client in host.credentials and shutil.which(client, path=path)
+        ]
+        name = next((f"{client}:{_CLIENT_MODELS[client]}" for client in clients), "")
     if not name:
         raise InvalidArgument(
             "No client is signed in, and no executor is named.",
             "Sign in to Claude Code or Codex, or name who does the tasks: --executor claude:MODEL, codex:MODEL,"
             " anthropic:MODEL, or a registered name.",
         )
-    return parse_executor_spec(name, named, means.models)
+    return parse_executor_spec(name, commands, host.models)
 
 
 def _executor_name(spec: Mapping[str, Any]) -> str:
@@ -200,7 +211,7 @@ def _executor_name(spec: Mapping[str, Any]) -> str:
     return str(spec.get("name") or (f"{kind}:{model}" if model else kind))
 
 
-def _gather(
+def _gather_tasks(
     state: CommandContext,
     library: Library,
     caller: Caller,
@@ -216,19 +227,21 @@ def _gather(
         return evolution.tasks_of_prompts(sys.stdin.read().splitlines())
     if source.startswith(f"{Kind.ENVIRONMENT}:"):
         ref = Ref.parse(source)
-        listed = evolution.tasks_of_set(evolution.load_taskset(library, caller, ref)[0])
+        task_list = evolution.tasks_of_set(evolution.load_taskset(library, caller, ref)[0])
         searched = evolution.find_searched(library.store.home, ref, refs)
-        return listed.without({one.id: searched[one.id] for one in listed.tasks if one.id in searched})
+        return task_list.without({task.id: searched[task.id] for task in task_list.tasks if task.id in searched})
     if source and source != _SESSIONS:
         return evolution.tasks_of_table(Path(source))
     places = read_machine(state.config().project).transcripts
-    page = list_sessions(places, library.store.backend.observations.taken, MAX_SESSIONS, None)
-    draft = evolution.draft_from_sessions(library, [Path(one.path) for one in page.sessions if one.taken != "skipped"])
+    page = list_sessions(places, library.store.backend.observations.ingested_session, MAX_SESSIONS, None)
+    draft = evolution.draft_from_sessions(
+        library, [Path(session.path) for session in page.sessions if session.taken != "skipped"]
+    )
     if draft.found and is_person() and evolution.list_commands(draft.taskset):
         ask_about_commands(state, draft.taskset)
     if draft.found and evolution.is_approved(state.config().home, draft.taskset):
         sandbox = sandbox_of(choose_sandbox(state.config())).sandbox
-        links = {task: evolution.linked_folders(one) for task, one in draft.links.items()}
+        links = {task: evolution.linked_folders(task_links) for task, task_links in draft.links.items()}
         host = CommandHost(sandbox=sandbox, hidden=(state.config().home,), links=links)
         asyncio.run(evolution.try_checks(draft, TaskSetScorer(host=host)))
         if draft.found:  # a part of what was approved
@@ -240,12 +253,12 @@ def _gather(
     return evolution.tasks_of_draft(draft, judged=bool(judge))
 
 
-def _leave_out(listed: TryTaskList, numbers: str) -> TryTaskList:
+def _leave_out(task_list: TryTaskList, numbers: str) -> TryTaskList:
     """Return the list without the tasks of these numbers. Raises UsageError."""
-    tasks = listed.tasks
+    tasks = task_list.tasks
     try:
-        chosen = [int(one) for one in numbers.replace(",", " ").split()]
-        return listed.without({tasks[at - 1].id: "you left it out" for at in chosen if _in_range(at, len(tasks))})
+        chosen = [int(number) for number in numbers.replace(",", " ").split()]
+        return task_list.without({tasks[at - 1].id: "you left it out" for at in chosen if _in_range(at, len(tasks))})
     except ValueError:
         raise click.UsageError(f"{ascii(numbers)} names no tasks; such as 2,5 of 1 to {len(tasks)}.") from None
 
@@ -256,17 +269,17 @@ def _in_range(number: int, most: int) -> bool:
     return True
 
 
-def _choose(listed: TryTaskList) -> TryTaskList:
+def _choose_tasks(task_list: TryTaskList) -> TryTaskList:
     """Ask the person which tasks are left out."""
     numbers = ask("Tasks to leave out, by number (Enter for none)", default="", show_default=False, err=True)
-    return _leave_out(listed, numbers)
+    return _leave_out(task_list, numbers)
 
 
 def show_plan(plan: TryPlan) -> None:
     """Show the tasks of a trial and what it takes."""
     say(f"{count(len(plan.tasks), 'task')} from {plan.source}, each with its check:")
-    for number, one in enumerate(plan.tasks, 1):
-        say(f"{number:3}  {' '.join(one.prompt.split())[:90]}", f"     {one.check}")
+    for number, task in enumerate(plan.tasks, 1):
+        say(f"{number:3}  {' '.join(task.prompt.split())[:90]}", f"     {task.check}")
     show_left_out(plan.left_out)
     arms = "with and without" if len(plan.skills) == 1 else f"under {len(plan.skills)} skills and without"
     say(
@@ -296,26 +309,33 @@ def show_try(result: TryResult) -> None:
         say(f"No answer yet: {result.why or result.state}.")
         remark(f"`evolvable evolve continue {result.run}` goes on with it.")
         return
-    for one in result.skills:
-        say(one.sentence)
+    for skill in result.skills:
+        say(skill.sentence)
     money = "an unknown price" if result.cost is None else f"${result.cost:.2f}"
     say(f"{result.trials} trials, {result.tokens:,} tokens, {money} [{result.label}].")
     show_left_out(result.left_out)
-    for one in result.skills if len(result.skills) == 1 else ():
-        _show_answers(one)
+    for skill in result.skills if len(result.skills) == 1 else ():
+        _show_answers(skill)
     remark(f"`evolvable evolve report {result.run}` shows all of it.")
 
 
-def _show_answers(one: SkillTrial) -> None:
+def _show_answers(trial: SkillTrial) -> None:
     """Show both answers to the tasks where they differ most: what only one of them has stands in brackets."""
-    changed = [its for its in one.answers if _change(its)]
-    for its in sorted(changed, key=lambda one: -abs(_change(one)))[:_SHOWN_ANSWERS]:
-        say(f"{its.task} ({its.score_without:.2f} without, {its.score_with:.2f} with): {its.prompt[:80]}")
-        say(f"  {_word_difference(its.without, its.with_skill)[:400]}")
+    changed = [task_answers for task_answers in trial.answers if _score_change(task_answers)]
+    for task_answers in sorted(changed, key=lambda answers: -abs(_score_change(answers)))[:_SHOWN_ANSWERS]:
+        say(
+            f"{task_answers.task} ({task_answers.score_without:.2f} without, {task_answers.score_with:.2f} with): "
+            f"{task_answers.prompt[:80]}"
+        )
+        say(f"  {_word_difference(task_answers.without, task_answers.with_skill)[:400]}")
 
 
-def _change(its: TaskAnswers) -> float:
-    return 0.0 if its.score_with is None or its.score_without is None else its.score_with - its.score_without
+def _score_change(task_answers: TaskAnswers) -> float:
+    return (
+        0.0
+        if task_answers.score_with is None or task_answers.score_without is None
+        else task_answers.score_with - task_answers.score_without
+    )
 
 
 def _word_difference(before: str, after: str) -> str:

@@ -27,12 +27,12 @@ def _pass_static_gate(run: RunContext, candidate: Program, against: Program) -> 
     # A continued run has checked the candidate already.
     if record is None:
         # A candidate of an iteration that was cut off has no decision, and is not its own duplicate.
-        known = {one.digest for one in state.candidates.values() if one.decision is not None}
+        decided_digests = {other.digest for other in state.candidates.values() if other.decision is not None}
         report = check_candidate(
             against,
             candidate,
             corpus=run.corpus,
-            known=known,
+            known_digests=decided_digests,
             moves_skills=run.settings.mode == STRUCTURE_MODE,
         )
         record = run.note(
@@ -40,9 +40,9 @@ def _pass_static_gate(run: RunContext, candidate: Program, against: Program) -> 
             iteration=state.iteration,
             candidate=candidate.digest,
             passed=report.passed,
-            duplicate=any(one.rule == "duplicate" for one in report.findings),
+            duplicate=any(finding.rule == "duplicate" for finding in report.findings),
             why=report.why,
-            findings=[str(one) for one in report.findings],
+            findings=[str(finding) for finding in report.findings],
         )
     if record["passed"]:
         return "", None
@@ -56,22 +56,22 @@ def _check_allowed(run: RunContext, candidate: Program) -> tuple[str, CandidateD
     why = "" if run.sandboxed else find_executable_change(run.base, candidate, kind)
     if not why:
         return "", None
-    said = state.allowed.get(candidate.digest)
-    if said is None:
+    permission = state.allowed.get(candidate.digest)
+    if permission is None:
         name = state.candidates[candidate.digest].name
         why = f"this machine has no sandbox for trials, and {why}"
         # Once: the run comes here again each time it is continued.
         if candidate.digest not in state.held:
             run.note("held", candidate=candidate.digest, name=name, why=why)
         raise NeedsPerson(name, why)
-    if said.get("allowed"):
+    if permission.get("allowed"):
         return "", None
     return "a person did not allow it to run", CandidateDecision.REFUSED
 
 
 def tampering_reason(trials: Sequence[Trial]) -> str:
     """Return why these trials do not count, '' when nothing was tampered with."""
-    why = next((one.detail for one in trials if one.outcome is TrialOutcome.TAMPERED), "")
+    why = next((trial.detail for trial in trials if trial.outcome is TrialOutcome.TAMPERED), "")
     return why and f"discarded: while it was measured, {why}"
 
 
@@ -100,9 +100,9 @@ def record_decision(
     members = state.frontier if frontier is None else frontier
     # The staged gate keeps one program: a replaced one is no longer the best, whatever it scored.
     those = set(members) if run.settings.gate is AcceptanceGate.STAGED else {*members, state.best}
-    measured = [one for one in map(state.candidates.__getitem__, those) if one.mean is not None]
+    measured = [candidate for candidate in map(state.candidates.__getitem__, those) if candidate.mean is not None]
     # Of equals the smaller is the best, then the older.
-    now = max(measured, key=lambda one: (one.rank, -one.iteration), default=None)
+    now = max(measured, key=lambda candidate: (candidate.rank, -candidate.iteration), default=None)
     best = now.digest if now else state.best
     # An indecisive result says nothing about the search, so it is no stall.
     stalls = 0 if best != state.best else state.stalls + (decision is not CandidateDecision.INDECISIVE)
@@ -226,18 +226,20 @@ async def calibrate_judge(
     wrong too often, ScorerError when it gives no answer, BudgetSpent, RunStopped.
     """
     for rubric, samples in judging.samples.items():
-        known = scorers.samples_digest(samples)
+        sample_digest = scorers.samples_digest(samples)
         # The same judge on the same answers is not paid twice.
-        kept = [one for one in run.state.judges if (one["by"], one["known"]) == (model.name, known)]
-        if kept:
-            found = scorers.JudgeCalibration.from_record(kept[-1])
+        earlier = [
+            record for record in run.state.judges if (record["by"], record["known"]) == (model.name, sample_digest)
+        ]
+        if earlier:
+            found = scorers.JudgeCalibration.from_record(earlier[-1])
         else:
             found = await scorers.run_judge_calibration(_PaidJudge(run, model), rubric, samples)
             run.note(
                 "judge",
                 by=model.name,
                 label=model.label,
-                known=known,
+                known=sample_digest,
                 calibration=asdict(found),
                 agreement=found.agreement,
                 passed=found.passes,
@@ -259,5 +261,5 @@ class _PaidJudge:
     async def ask(self, question: ModelQuestion) -> ModelAnswer:
         self._run.check()
         answer = await self._run.ask_reserved(self._model, question, ("", "judge"), most_output=0)
-        self._run.paid("", "judge", answer.usage, self.name)
+        self._run.record_cost("", "judge", answer.usage, self.name)
         return answer

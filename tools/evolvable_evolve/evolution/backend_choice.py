@@ -94,21 +94,21 @@ def why_not_on_nodes(settings: RunSettings, host: HostContext, taskset: TaskSet)
 def check_backend(settings: RunSettings, host: HostContext, taskset: TaskSet) -> list[str]:
     """Return warnings about where the trials of a run go. Raises InvalidArgument, Refused, RayMissing."""
     where, _, address = settings.backend.partition(":")
-    known = host.cluster.address if host.cluster is not None else ""
+    configured = host.cluster.address if host.cluster is not None else ""
     # The address comes from a run's settings, which an agent may have written.
-    if address and address != known:
+    if address and address != configured:
         raise Refused(
             f"The Ray cluster {address} is not the one that the person configured.",
             "A person writes [ray] address = 'HOST:PORT' into their configuration; see docs/ray.md.",
         )
     why = why_not_on_nodes(settings, host, taskset)
     # `auto` goes to a cluster only where the person configured one.
-    wanted = where == "ray" or (where == "auto" and bool(known))
+    is_wanted = where == "ray" or (where == "auto" and bool(configured))
     if where == "ray" and why:
         raise InvalidArgument(f"Trials of this run cannot go to a Ray cluster: {why}.", "Use --backend processes.")
-    if wanted and not why and find_spec("ray") is None:
+    if is_wanted and not why and find_spec("ray") is None:
         raise RayMissing()
-    return [f"The trials run on this machine and not on the Ray cluster: {why}."] if wanted and why else []
+    return [f"The trials run on this machine and not on the Ray cluster: {why}."] if is_wanted and why else []
 
 
 def cluster_of(settings: RunSettings, host: HostContext, taskset: TaskSet) -> RayCluster | None:

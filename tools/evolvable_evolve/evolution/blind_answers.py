@@ -98,14 +98,14 @@ def draw_blind_pairs(library: Library, caller: Caller, run: str | None) -> list[
     seed, redactor = state.settings.get("seed", 0), library.redactor()
     pairs = []
     # By a hash of the seed, so that a second call shows the same pairs.
-    for task in sorted(answers, key=lambda task: _drawn(seed, "task", task)):
+    for task in sorted(answers, key=lambda task: _draw_hash(seed, "task", task)):
         differing = None if prompts is not None and task not in prompts else _differing(answers[task])
         if differing is None:
             continue
-        shown = [redactor.redact(text)[0][:MAX_SHOWN] for text in differing]
-        base_first = _drawn(seed, "side", task)[0] % 2 == 0
+        redacted = [redactor.redact(text)[0][:MAX_SHOWN] for text in differing]
+        base_first = _draw_hash(seed, "side", task)[0] % 2 == 0
         prompt = redactor.redact((prompts or {}).get(task, ""))[0][:MAX_SHOWN]
-        first, second = shown if base_first else reversed(shown)
+        first, second = redacted if base_first else reversed(redacted)
         pairs.append(BlindPair(task, prompt, first, second, base_first))
         if len(pairs) == MAX_PAIRS:
             break
@@ -127,7 +127,7 @@ def record_preferences(
     counts = Counter(preference for _, preference in answers)
     with Ledger.open(folder.ledger) as ledger:
         record = {"candidate": state.finalist, "answers": answers, "shown": len(answers)}
-        ledger.append("preferred", {**record, **{str(one): counts[one] for one in Preference}})
+        ledger.append("preferred", {**record, **{str(preference): counts[preference] for preference in Preference}})
     return AnswerPreferences(len(answers), counts[Preference.BASE], counts[Preference.FINALIST])
 
 
@@ -140,7 +140,7 @@ def read_preferences(state: RunState) -> AnswerPreferences | None:
     return AnswerPreferences(record["shown"], record["base"], record["finalist"])
 
 
-def _drawn(seed: object, what: str, task: str) -> bytes:
+def _draw_hash(seed: object, what: str, task: str) -> bytes:
     return hashlib.sha256(f"{seed} blind {what} {task}".encode()).digest()
 
 

@@ -39,20 +39,24 @@ def make_canary_tasks(
     place = "sealed/canaries.json"
     # Made once: values that change with every start would not match answers of earlier trials.
     if not (folder.path / place).exists():
-        made = [_make_record(task) for task in _choose_models(tasks)]
-        folder.leave(place, json.dumps(made).encode("ascii"))
-    kept: list[dict[str, Any]] = json.loads((folder.path / place).read_bytes())
-    if kept:
+        new_records = [_make_record(task) for task in _choose_models(tasks)]
+        folder.write_file(place, json.dumps(new_records).encode("ascii"))
+    records: list[dict[str, Any]] = json.loads((folder.path / place).read_bytes())
+    if records:
         # Without the fields that tell a canary from a real task.
-        shown = [{key: value for key, value in one.items() if key not in ("like", "token")} for one in kept]
-        data = "".join(json.dumps(one) + "\n" for one in shown).encode("ascii")
-        folder.leave("sealed/tasks.jsonl", data)
+        planted = [{key: value for key, value in record.items() if key not in ("like", "token")} for record in records]
+        data = "".join(json.dumps(record) + "\n" for record in planted).encode("ascii")
+        folder.write_file("sealed/tasks.jsonl", data)
         if (folder.path / "executor").is_dir():
-            folder.leave("executor/tasks.jsonl", data)
+            folder.write_file("executor/tasks.jsonl", data)
         plant(data)
     # The tasks of a continued run may have changed.
     by_id = {task.id: task for task in tasks}
-    return [CanaryTask(_to_task(one, by_id[one["like"]]), one["token"]) for one in kept if one["like"] in by_id]
+    return [
+        CanaryTask(_to_task(record, by_id[record["like"]]), record["token"])
+        for record in records
+        if record["like"] in by_id
+    ]
 
 
 def find_answered_canaries(canaries: Iterable[CanaryTask], trials: Iterable[Trial]) -> list[str]:
@@ -61,7 +65,9 @@ def find_answered_canaries(canaries: Iterable[CanaryTask], trials: Iterable[Tria
     for trial in trials:
         outputs[trial.task] = outputs.get(trial.task, "") + "\n" + trial.output
     # Spaces and separators within the value do not hide it.
-    return [one.task.id for one in canaries if one.token in re.sub(r"[\s,_]", "", outputs.get(one.task.id, ""))]
+    return [
+        canary.task.id for canary in canaries if canary.token in re.sub(r"[\s,_]", "", outputs.get(canary.task.id, ""))
+    ]
 
 
 def _choose_models(tasks: Sequence[Task]) -> list[Task]:
@@ -100,18 +106,18 @@ def _make_token(expected: str) -> tuple[str, str]:
     return (changed, token) if times else (token, token)
 
 
-def _to_task(kept: dict[str, Any], like: Task) -> Task:
-    own = {name: kept[name] for name in ("id", "prompt", "expected")}
+def _to_task(record: dict[str, Any], like: Task) -> Task:
+    own = {name: record[name] for name in ("id", "prompt", "expected")}
     # Exact, because it is never meant to pass.
-    return replace(like, **own, scorer=ScorerSpec("exact"), digest=f"canary {kept['id']} {kept['token']}")
+    return replace(like, **own, scorer=ScorerSpec("exact"), digest=f"canary {record['id']} {record['token']}")
 
 
-def describe_cheating(name: str, asked: int, cheated: Sequence[str]) -> str:
+def describe_cheating(name: str, planted: int, cheated: Sequence[str]) -> str:
     """Return why a finalist that answered canary tasks is disqualified.
 
     It names none of them: the id of a canary begins with that of a test task.
     """
     return (
-        f"{name} gave the answers of {len(cheated)} of {asked} canary tasks, which"
+        f"{name} gave the answers of {len(cheated)} of {planted} canary tasks, which"
         " nobody can have who did not read the expected answers: nothing that it scored counts."
     )

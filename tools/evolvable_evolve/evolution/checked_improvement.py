@@ -103,7 +103,7 @@ class _Round:
     redactor: Redactor
     corpus: LeakCorpus
     history: Sequence[PastIteration]
-    known: Container[str]
+    known_digests: Container[str]
     summary: str = ""
     candidate: str = ""
     changed: tuple[str, ...] = ()
@@ -121,10 +121,11 @@ class _Round:
 
     async def select(self, program: Program, hypotheses: Sequence[EditPlan]) -> Sequence[EditPlan]:
         """Return the plans without intents that create, split, merge or remove parts."""
-        kept = [
-            replace(plan, intents=tuple(one for one in plan.intents if one.op in _OPERATIONS)) for plan in hypotheses
+        plans = [
+            replace(plan, intents=tuple(intent for intent in plan.intents if intent.op in _OPERATIONS))
+            for plan in hypotheses
         ]
-        return [plan for plan in kept if plan.intents]
+        return [plan for plan in plans if plan.intents]
 
     async def build(self, program: Program, changes: Sequence[EditPlan]) -> Program:
         """Return the program with a builder's edits. Raises InvalidEdit, MaskViolation."""
@@ -140,16 +141,16 @@ class _Round:
         """Return the result of the pairs. A candidate that spoils a passed task is not safe, whatever it improves."""
         self.candidate, self.changed = candidate.digest, tuple(changed_parts(against, candidate))
         # Before anything is measured: a candidate that leaks tasks would pass them.
-        report = check_candidate(against, candidate, corpus=self.corpus, known=self.known)
+        report = check_candidate(against, candidate, corpus=self.corpus, known_digests=self.known_digests)
         if not report.passed:
             return EvaluationResult(candidate, against, False, None, report.why)
         self.pairs = await self.measure(candidate)
         # Nothing could be run: no gate refused the candidate, and no difference accepts it.
         if not self.pairs:
             return EvaluationResult(candidate, against, True, None)
-        if lost := [one.task for one in self.pairs if one.before and not one.after]:
+        if lost := [pair.task for pair in self.pairs if pair.before and not pair.after]:
             return EvaluationResult(candidate, against, False, None, f"it spoils {', '.join(lost)}")
-        gained = sum(one.after - one.before for one in self.pairs)
+        gained = sum(pair.after - pair.before for pair in self.pairs)
         return EvaluationResult(candidate, against, True, gained / len(self.pairs))
 
 
@@ -161,22 +162,22 @@ async def improve_program(
     measure: MeasurePairs,
     redactor: Redactor,
     history: Sequence[PastIteration] = (),
-    known: Container[str] = (),
+    known_digests: Container[str] = (),
 ) -> ProgramImprovement:
     """Try one change of a program by one round of the operators, and return the program in force after it.
 
     A candidate is accepted where more tasks pass under it, none is spoiled, and the static gate passes. history: the
-    rounds before this one. known: digests of candidates that were tried. Raises what `ask` and `measure`
+    rounds before this one. known_digests: digests of candidates that were tried. Raises what `ask` and `measure`
     raise.
     """
-    corpus = LeakCorpus([one.task for one in answers])
-    work = _Round(ask, measure, redactor, corpus, history, known)
+    corpus = LeakCorpus([answer.task for answer in answers])
+    work = _Round(ask, measure, redactor, corpus, history, known_digests)
     frozen = frozenset(part.ref for part in program.parts if part.is_frozen)
     step = OptimizerStep(
         work.reflect, work.select, Improve(work.build, Mask(KINDS, frozen)), work.evaluate, _commit_if_gained
     )
     try:
-        ended = await step([_evidence(one) for one in answers], program)
+        ended = await step([_evidence(answer) for answer in answers], program)
     # A bad answer of a model ends this round as a rejection, and not the work of the caller.
     except (InvalidPlan, InvalidEdit, MaskViolation) as error:
         ended = CommitResult(program, False, error.text)
@@ -194,10 +195,10 @@ def _commit_if_gained(evaluated: EvaluationResult) -> CommitResult:
     return commit_if_better(evaluated)
 
 
-def _evidence(one: CheckedAnswer) -> Evidence:
-    outcome = TrialOutcome.PASS if one.passed else TrialOutcome.FAIL
-    trial = Trial("", one.task.id, "", 0, outcome, float(one.passed), ModelUsage(), 0.0, one.answer)
-    return Evidence(one.task, trial, one.passed, "it works, and must go on working" if one.passed else "")
+def _evidence(answer: CheckedAnswer) -> Evidence:
+    outcome = TrialOutcome.PASS if answer.passed else TrialOutcome.FAIL
+    trial = Trial("", answer.task.id, "", 0, outcome, float(answer.passed), ModelUsage(), 0.0, answer.answer)
+    return Evidence(answer.task, trial, answer.passed, "it works, and must go on working" if answer.passed else "")
 
 
 def _check_heads(before: Program, after: Program) -> None:

@@ -44,9 +44,9 @@ class Allowance:
         executors, planner = table.get("executors", []), table.get("planner", "handoff")
         limits: dict[str, Any] = {name: table[name] for name in _LIMITS if table.get(name) is not None}
         numbers = all(
-            isinstance(one, int | float) and not isinstance(one, bool) and one >= 0 for one in limits.values()
+            isinstance(limit, int | float) and not isinstance(limit, bool) and limit >= 0 for limit in limits.values()
         )
-        texts = isinstance(executors, list) and all(isinstance(one, str) for one in [*executors, planner])
+        texts = isinstance(executors, list) and all(isinstance(text, str) for text in [*executors, planner])
         # Without any limit a table allows nothing.
         if not numbers or not texts or not limits:
             raise InvalidArgument(wrong, hint)
@@ -62,7 +62,7 @@ class Allowance:
         Raises InvalidArgument for a table that is not valid.
         """
         # A project can only narrow what the account allows.
-        account, *others = (cls.from_config(one, name) for one in tables)
+        account, *others = (cls.from_config(table, name) for table in tables)
         for other in filter(None, others if account is not None else ()):
             account = account.stricter(other) if account is not None else None
         return account
@@ -70,18 +70,23 @@ class Allowance:
     def require_executor(self, name: str, where: str, role: str = "executor") -> None:
         """Raise Refused for an executor that is not allowed. where: the table that allows executors, in words."""
         if name not in self.executors:
-            listed = ", ".join(self.executors) or "none"
-            raise Refused(f"The {role} {ascii(name[:80])} is not allowed to callers.", f"{where} allows: {listed}.")
+            allowed = ", ".join(self.executors) or "none"
+            raise Refused(f"The {role} {ascii(name[:80])} is not allowed to callers.", f"{where} allows: {allowed}.")
 
     def stricter(self, other: "Allowance") -> "Allowance":
         """Return what both allow: the executors of both, the lower limits, and a planner only where they agree."""
-        pairs = {one.name: (getattr(self.day, one.name), getattr(other.day, one.name)) for one in fields(SpendLimit)}
+        pairs = {
+            limit_field.name: (getattr(self.day, limit_field.name), getattr(other.day, limit_field.name))
+            for limit_field in fields(SpendLimit)
+        }
         # No limit on one side leaves that of the other.
-        limits = {name: min((one for one in pair if one is not None), default=None) for name, pair in pairs.items()}
-        common = tuple(one for one in self.executors if one in other.executors)
+        limits = {
+            name: min((value for value in pair if value is not None), default=None) for name, pair in pairs.items()
+        }
+        common = tuple(executor for executor in self.executors if executor in other.executors)
         return Allowance(common, self.planner if self.planner == other.planner else "handoff", SpendLimit(**limits))
 
-    def rest(self, wanted: SpendLimit, spent: Mapping[str, float], name: str) -> SpendLimit:
+    def rest(self, requested: SpendLimit, spent: Mapping[str, float], name: str) -> SpendLimit:
         """Return what one more run may spend. spent: in the last 24 hours, with the number of uses without a price.
         Raises Refused.
         """
@@ -89,7 +94,7 @@ class Allowance:
         if spent["unpriced"] and self.day == SpendLimit(cost=self.day.cost):
             hint = f"The person adds tokens, calls or minutes to budgets.{name}."
             raise Refused("The budget is in money alone, and runs of this day used what has no price.", hint)
-        given = {one: value for one, value in asdict(wanted).items() if value is not None}
+        remaining = {key: value for key, value in asdict(requested).items() if value is not None}
         for limit, most in asdict(self.day).items():
             if most is None:
                 continue
@@ -97,8 +102,8 @@ class Allowance:
             if left <= 0:
                 hint = "Runs of 24 hours count, with all that those under way may spend. Wait, or ask the person."
                 raise Refused(f"The budget that the person set for a day is spent ({limit}).", hint)
-            given[limit] = min(left, given.get(limit, left))
-        return SpendLimit(**given)
+            remaining[limit] = min(left, remaining.get(limit, left))
+        return SpendLimit(**remaining)
 
 
 class RunBill(Protocol):

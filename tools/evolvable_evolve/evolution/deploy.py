@@ -95,8 +95,8 @@ def preview_adoption(home: Path, run: str | None, *, unproven: bool = False) -> 
     folder, state = load_run(home, run)
     digest, base, finalist = _chosen_change(folder, state, unproven)
     review = review_change(base, finalist)
-    said, why = (str(state.verdict.get(name, "")) for name in ("verdict", "why"))
-    return AdoptionPreview(folder.id, said, why, state.label, digest, read_preferences(state), **asdict(review))
+    verdict, why = (str(state.verdict.get(name, "")) for name in ("verdict", "why"))
+    return AdoptionPreview(folder.id, verdict, why, state.label, digest, read_preferences(state), **asdict(review))
 
 
 @translate_damage
@@ -139,7 +139,7 @@ def adopt(
                 "operation": adopted.operation,
                 "candidate": digest,
                 "unproven": state.verdict.get("verdict") != "PROMOTE",
-                "changes": [[one.ref, one.before, one.after] for one in adopted.changes],
+                "changes": [[change.ref, change.before, change.after] for change in adopted.changes],
             },
         )
     return replace(adopted, warnings=[*warnings, *adopted.warnings], **asdict(review_change(base, finalist)))
@@ -241,13 +241,13 @@ def _publish_puts(
 ) -> Adoption:
     candidate, verdict = state.candidates[digest], state.verdict
     why = reason or f"evolution {folder.id}: {candidate.summary or candidate.name}"
-    said = f"{verdict.get('verdict', 'no verdict')}: {verdict.get('why', '')} [{state.label}]"
+    summary = f"{verdict.get('verdict', 'no verdict')}: {verdict.get('why', '')} [{state.label}]"
     evolution = Caller(Actor.EVOLUTION, caller.session, caller.scopes)
     # As proposals first: the scan can refuse them here, and the history names evolution as the author.
     ids = [verbs.propose(library, evolution, put.ref, put.version, put.files, why) for put in puts]
-    proposals = [f"proposal {one} by evolution" for one in ids]
+    proposals = [f"proposal {id_} by evolution" for id_ in ids]
     try:
-        evidence = [f"evolution run {folder.id}", said, f"program {digest}", *proposals]
+        evidence = [f"evolution run {folder.id}", summary, f"program {digest}", *proposals]
         # One transaction for all resources: a program is measured as a whole, and half of it was never measured.
         with library.transaction(caller, why, evidence=evidence, sign=True) as tx:
             tx.decision = "adopt"
@@ -260,11 +260,11 @@ def _publish_puts(
                 tx.approve(proposal, why)
     # Without it the proposals of a failed adoption would wait in the inbox.
     except BaseException:
-        for one in ids:
-            verbs.reject(library, one, "the adoption failed", evolution)
+        for id_ in ids:
+            verbs.reject(library, id_, "the adoption failed", evolution)
         raise
     written = zip(tx.written, puts, strict=True)
-    changes = [AdoptedChange(str(one.ref), put.version or None, one.version) for one, put in written]
+    changes = [AdoptedChange(str(write.ref), put.version or None, write.version) for write, put in written]
     # After the transaction: working copies are written from the versions that it made.
     warnings = [line for w in tx.written if w.changed for line in library.checkout([w.ref], created=w.version == 1)]
     operation = tx.operation.id if tx.operation else None
@@ -318,8 +318,8 @@ def monitor_adoptions(library: Library, caller: Caller, *, propose: bool = True)
         if not adoption or adoption.get("undone"):
             continue
         changes = [(Ref.parse(ref), before, after) for ref, before, after in adoption["changes"]]
-        compared = [one for change in changes if (one := _compare_versions(library, *change)) is not None]
-        verdicts = {one.verdict for one in compared}
+        compared = [comparison for change in changes if (comparison := _compare_versions(library, *change)) is not None]
+        verdicts = {comparison.verdict for comparison in compared}
         verdict = "worse" if "worse" in verdicts else "better" if verdicts == {"better"} else "open"
         # Proposed once: a person who rejected it is not asked again.
         proposals = list(state.watched.get("proposals", ()))
@@ -334,8 +334,10 @@ def _compare_versions(library: Library, ref: Ref, before: int | None, after: int
     if head is None or before is None or after is None:
         return None  # a new resource has nothing to compare with, and a removed one is not used
     every = library.store.backend.evidence.list_attempts([head.id], versions=True)
-    ends = [(one.version, one.outcome) for one in every if one.used and one.outcome in _KNOWN_ENDS]
-    old, new = (_success_rate([end for known, end in ends if known == version]) for version in (before, after))
+    ends = [(attempt.version, attempt.outcome) for attempt in every if attempt.used and attempt.outcome in _KNOWN_ENDS]
+    old, new = (
+        _success_rate([end for used_version, end in ends if used_version == version]) for version in (before, after)
+    )
     verdict = "open"
     if old.n >= MIN_KNOWN_ENDS and new.n >= MIN_KNOWN_ENDS:
         verdict = "worse" if new.high < old.low else "better" if new.low > old.high else "open"
@@ -350,11 +352,15 @@ def _success_rate(outcomes: Sequence[Outcome | None]) -> Share:
 def _propose_rollback(
     library: Library, caller: Caller, folder: RunDirectory, operation: int, compared: Sequence[VersionComparison]
 ) -> list[int]:
-    said = "; ".join(f"{one.ref}: now {one.after}, before {one.before}" for one in compared if one.verdict == "worse")
+    worse = "; ".join(
+        f"{comparison.ref}: now {comparison.after}, before {comparison.before}"
+        for comparison in compared
+        if comparison.verdict == "worse"
+    )
     watcher = Caller(Actor.EVOLUTION, caller.session, caller.scopes)
-    reason = f"adoption of run {folder.id} does worse in sessions: {said}"
+    reason = f"adoption of run {folder.id} does worse in sessions: {worse}"
     proposed = verbs.propose_undo(library, watcher, reason, operation=operation).proposal_ids
     with Ledger.open(folder.ledger) as ledger:
         # After the proposals: a kill in between leads to a second proposal, and not to none.
-        ledger.append("watched", {"proposals": proposed, "why": said})
+        ledger.append("watched", {"proposals": proposed, "why": worse})
     return proposed

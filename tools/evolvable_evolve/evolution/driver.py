@@ -86,12 +86,12 @@ async def _drive(run: run_context.RunContext, parts: run_context.RunParts, backe
             found = await run_canary(RemoteExecutor(executor, backend), run.folder.workspaces)
             settle(found.usage)
         run.note_attempts(("", "canary"), found.attempts)
-        run.paid("", "canary", found.usage, executor.label)
+        run.record_cost("", "canary", found.usage, executor.label)
         if not found.passed:
             raise CanaryFailed(f"The canary did not pass: {found.why}.", "Nothing was measured.")
         run.note("canary", fingerprint=found.fingerprint)
     if judging is not None:
-        model = RemoteModel(judging.judge.brain, backend, run.folder.workspaces)
+        model = RemoteModel(judging.judge.judge_model, backend, run.folder.workspaces)
         run.judge = await calibrate_judge(run, judging, model, executor.label)
     await run_phases(run)
     # The runs of one measurement share a look: as long as one of them may go on, its whole reservation counts.
@@ -140,13 +140,13 @@ async def _open_run(
         if journal.state.stopped:
             journal.note("continued")
         links = journal.state.about.get("links", {})
-        host = replace(host, links={task: linked_folders(one) for task, one in links.items()})
+        host = replace(host, links={task: linked_folders(folders) for task, folders in links.items()})
         try:
             parts = run_context.make_run_parts(library, caller, folder, host, journal.state)
         except EvolvableError as error:
             journal.note("stopped", why=error.text, trouble=True)
             raise
-        settings, brain = parts.settings, parts.brain
+        settings, proposer_model = parts.settings, parts.proposer_model
         local = make_local_backend(parts)
         try:
             backend = await open_trial_backend(parts, host, folder.path / NODE_DIR, local)
@@ -157,7 +157,7 @@ async def _open_run(
         budget = RunBudget(settings.limit, clock=time.monotonic)
         make_runner = _runner_factory(parts, folder, host, backend, budget)
         # The search's ledger is counted by its runner, but nothing has a runner for the test yet.
-        budget.take_in(test_ledger)
+        budget.add_ledger(test_ledger)
         open_tasks, test = hold_out_test(parts.taskset)
         run = run_context.RunContext(
             folder,
@@ -173,7 +173,9 @@ async def _open_run(
                 tuple(pin.ref for pin in settings.program),
             ),
             make_runner(ledger, open_tasks.files),
-            RemoteModel(brain, local, folder.workspaces) if isinstance(brain, ModelSpec) else brain,
+            RemoteModel(proposer_model, local, folder.workspaces)
+            if isinstance(proposer_model, ModelSpec)
+            else proposer_model,
             budget,
             host.redactor,
             merged=[(run, folder.program(digest)) for run, digest in journal.state.merged],

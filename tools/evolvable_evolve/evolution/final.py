@@ -111,8 +111,8 @@ async def run_staged_test(run: RunContext, finalist: RunCandidate, gain: float) 
         return
     # On the disk before a task runs: what is seen must not change the design.
     if not state.looks:
-        told = {"look": look, "test_digest": run.settings.test_digest, "candidate": finalist.digest}
-        run.note("look", **told, repeats=list(by_stage), shares=list(shares))
+        about = {"look": look, "test_digest": run.settings.test_digest, "candidate": finalist.digest}
+        run.note("look", **about, repeats=list(by_stage), shares=list(shares))
     measured = StagedVerdict(run, finalist, look, [len(stage) for stage in stages])
     try:
         await measure_stages(measured, stages, by_stage, runner)
@@ -200,12 +200,12 @@ async def _compare_with_nothing(run: RunContext, program: Program) -> dict[str, 
         trials = await run.measure(requests, f"confirm/no-skill-{number}")
         arms = [mean_scores(trials, arm.digest) for arm in (NO_SKILL, program)]
         for task in sorted(arms[0].keys() & arms[1].keys()):
-            for kept, arm in zip(scores, arms, strict=True):
-                kept.append(arm[task])
+            for arm_scores, arm in zip(scores, arms, strict=True):
+                arm_scores.append(arm[task])
             differences.append(arms[1][task] - arms[0][task])
         if sum(differences) >= enough:
             break
-    before, after = (fmean(kept) if kept else 0.0 for kept in scores)
+    before, after = (fmean(arm_scores) if arm_scores else 0.0 for arm_scores in scores)
     return {"n": len(differences), "gain": after - before, "before": before, "after": after, "split": "val"}
 
 
@@ -250,26 +250,26 @@ async def run_narrow_test(run: RunContext, finalist: RunCandidate | None) -> Non
     except BudgetSpent as error:
         record_no_test(run, Ruling.INDECISIVE, f"{error} The test was opened and not finished.", finalist.digest)
         return
-    said = permutation_result(*measured.scores, planned=repeats * len(measured.tasks))
-    ruling, why = narrow_ruling(said, measured, narrow_level(run.settings, measured.look), repeats)
+    result = permutation_result(*measured.scores, planned=repeats * len(measured.tasks))
+    ruling, why = narrow_ruling(result, measured, narrow_level(run.settings, measured.look), repeats)
     if ruling is Ruling.BETTER_HERE and (
         pleased := await ask_about_style(run, measured.measured, measured.trials, measured.arms[1])
     ):
         ruling, why = Ruling.NOT_SUPPORTED, f"{why} {pleased}"
-    record_measured(run, finalist, measured, ruling, why, narrow_alpha(measured.look), said)
+    record_measured(run, finalist, measured, ruling, why, narrow_alpha(measured.look), result)
 
 
-def narrow_ruling(said: NarrowResult, measured: MeasuredArms, alpha: float, repeats: int) -> tuple[Ruling, str]:
+def narrow_ruling(result: NarrowResult, measured: MeasuredArms, alpha: float, repeats: int) -> tuple[Ruling, str]:
     """Return the ruling on these tasks, with the reason."""
     planned = repeats * len(measured.tasks)
-    tally = f"{said.gained} of {said.n} tasks came out better and {said.lost} worse over {repeats} runs of each"
+    tally = f"{result.gained} of {result.n} tasks came out better and {result.lost} worse over {repeats} runs of each"
     if measured.cheated:
-        return Ruling.DISQUALIFIED, describe_cheating("The finalist", measured.asked, measured.cheated)
-    if not is_covered(said, planned):
-        missing = " and ".join(f"{number} of {planned}" for number in said.missing)
+        return Ruling.DISQUALIFIED, describe_cheating("The finalist", measured.canary_count, measured.cheated)
+    if not is_covered(result, planned):
+        missing = " and ".join(f"{number} of {planned}" for number in result.missing)
         return Ruling.INDECISIVE, f"Too many trials have no score: {missing} of the base and of the finalist."
-    if said.p_worse <= alpha:
-        return Ruling.HARMFUL, f"It is worse on these tasks: {tally} (p = {said.p_worse:.2g} for worse)."
-    if said.p > alpha:
-        return Ruling.NOT_SUPPORTED, f"{tally} (p = {said.p:.2g}, needed {alpha:.2g})."
-    return Ruling.BETTER_HERE, f"{tally} (p = {said.p:.2g}, needed {alpha:.2g}). It says nothing of other tasks."
+    if result.p_worse <= alpha:
+        return Ruling.HARMFUL, f"It is worse on these tasks: {tally} (p = {result.p_worse:.2g} for worse)."
+    if result.p > alpha:
+        return Ruling.NOT_SUPPORTED, f"{tally} (p = {result.p:.2g}, needed {alpha:.2g})."
+    return Ruling.BETTER_HERE, f"{tally} (p = {result.p:.2g}, needed {alpha:.2g}). It says nothing of other tasks."

@@ -68,7 +68,7 @@ async def run_iteration(run: RunContext, optimizer: Optimizer, gate: SearchGate)
         else:
             evidence = await gate.gather(run, parent, record)
             # Without a failure a proposer has nothing to repair; a structure may still be improved.
-            if all(one.passed for one in evidence) and run.settings.mode != STRUCTURE_MODE:
+            if all(example.passed for example in evidence) and run.settings.mode != STRUCTURE_MODE:
                 acceptance.record_decision(run, CandidateDecision.NO_FAILURES, "nothing in the batch failed")
                 return
             committed = await step(evidence, parent)

@@ -77,11 +77,11 @@ def start_measurement(
         settings = {"mode": "any", "iterations": 0, **options, "open_test": open_test}
         settings |= {"purpose": "measure", "family": family, "executors": len(executors)}
         runs.append(start_run(library, caller, host, task_set, pins, spec, settings, measured=measured))
-    shown = NOTHING if not measured.base.parts else ", ".join(part.ref for part in measured.base.parts)
-    warnings = list(dict.fromkeys(one for run in runs for one in run.warnings))
+    base_name = NOTHING if not measured.base.parts else ", ".join(part.ref for part in measured.base.parts)
+    warnings = list(dict.fromkeys(warning for run in runs for warning in run.warnings))
     look = look_at(library.store.home, load_taskset(library, caller, task_set)[0])
     costs = describe_look(look) if open_test else ""
-    return StartedMeasurement(runs[0].run, measured.label, shown, runs, warnings, dict(measured.left_out), costs)
+    return StartedMeasurement(runs[0].run, measured.label, base_name, runs, warnings, dict(measured.left_out), costs)
 
 
 def describe_look(look: int) -> str:
@@ -106,7 +106,7 @@ def _left_out(
     if not measured.base.parts:
         found |= find_exposed(taskset, program)
     open_ones = [task.id for task in taskset.tasks if task.split is not Split.TEST]
-    left_out = {one: found[one] for one in open_ones if one in found}
+    left_out = {task_id: found[task_id] for task_id in open_ones if task_id in found}
     if (left := len(open_ones) - len(left_out)) < MIN_TASKS:
         why = f" {len(left_out)} are left out, such as {next(iter(left_out.values()))}." if left_out else ""
         text = f"{left} tasks of train and validation are left, and an answer takes {MIN_TASKS} at least.{why}"
@@ -191,37 +191,45 @@ def read_measurement(home: Path, run: str | None) -> Measurement | None:
     if not state.settings.get("open_test", True):
         return _read_open(home, family, state)
     members = [
-        (one.id, its) for one, its in iter_run_states(home) if one.id == family or its.settings.get("family") == family
+        (member.id, member_state)
+        for member, member_state in iter_run_states(home)
+        if member.id == family or member_state.settings.get("family") == family
     ]
     members.sort()
     planned = int(state.settings.get("executors", 1))
-    finished = len(members) == planned and all(its.verdict for _, its in members)
-    known = {name: _p_of(its) for name, its in members}
+    finished = len(members) == planned and all(member_state.verdict for _, member_state in members)
+    p_values = {name: _p_of(member_state) for name, member_state in members}
     # One that was not measured to its end counts as one that shows nothing.
-    joint = dict(zip(known, holm_adjusted([1.0 if p is None else p for p in known.values()], planned), strict=True))
-    return Measurement(family, finished, [_row(name, its, known[name], joint[name], finished) for name, its in members])
+    joint = dict(
+        zip(p_values, holm_adjusted([1.0 if p is None else p for p in p_values.values()], planned), strict=True)
+    )
+    return Measurement(
+        family,
+        finished,
+        [_row(name, member_state, p_values[name], joint[name], finished) for name, member_state in members],
+    )
 
 
 def _read_open(home: Path, family: str, first: RunState) -> Measurement:
     """Return a measurement on train and validation. Its batch: all such runs on this version of the task set."""
     batch = {
-        one.id: its
-        for one, its in iter_run_states(home)
-        if not its.settings.get("open_test", True)
-        and its.settings.get("task_set") == first.settings.get("task_set")
-        and its.settings.get("task_set_digest") == first.settings.get("task_set_digest")
+        folder.id: state
+        for folder, state in iter_run_states(home)
+        if not state.settings.get("open_test", True)
+        and state.settings.get("task_set") == first.settings.get("task_set")
+        and state.settings.get("task_set_digest") == first.settings.get("task_set_digest")
     }
-    own = sorted(name for name, its in batch.items() if family in (name, its.settings.get("family")))
-    done = {name: skills_from_json(its.verdict["tried"])[0] for name, its in batch.items() if its.verdict}
-    claims = [one.on_these for one in done.values()]
+    own = sorted(name for name, state in batch.items() if family in (name, state.settings.get("family")))
+    done = {name: skills_from_json(state.verdict["tried"])[0] for name, state in batch.items() if state.verdict}
+    claims = [trial.on_these for trial in done.values()]
     # One answer needs no adjustment.
     stand = joint_answers(claims) if len(claims) > 1 else claims
     answers = {
         # A run that could not tell for a reason of its own keeps that answer.
-        name: one.on_these if one.why and one.on_these.answer is TryAnswer.CANNOT_TELL else joint_one
-        for (name, one), joint_one in zip(done.items(), stand, strict=True)
+        name: trial.on_these if trial.why and trial.on_these.answer is TryAnswer.CANNOT_TELL else joint_claim
+        for (name, trial), joint_claim in zip(done.items(), stand, strict=True)
     }
-    nearer = {name: min(one.p, one.p_worse) for name, one in answers.items()}
+    nearer = {name: min(claim.p, claim.p_worse) for name, claim in answers.items()}
     joint = dict(zip(nearer, step_up_adjusted(list(nearer.values())), strict=True))
     planned = int(first.settings.get("executors", 1))
     rows = [_open_row(name, batch[name].label, done.get(name), answers.get(name), joint.get(name)) for name in own]
@@ -229,49 +237,51 @@ def _read_open(home: Path, family: str, first: RunState) -> Measurement:
 
 
 def _open_row(
-    name: str, label: str, one: SkillTrial | None, claim: ClaimOnTasks | None, joint: float | None
+    name: str, label: str, trial: SkillTrial | None, claim: ClaimOnTasks | None, joint: float | None
 ) -> MeasuredUnder:
-    if one is None or claim is None or not claim.tasks:
-        said = str(claim.answer) if claim is not None else ""
-        return MeasuredUnder(name, label, 0, None, None, None, None, None, None, said, one.sentence if one else "")
+    if trial is None or claim is None or not claim.tasks:
+        answer = str(claim.answer) if claim is not None else ""
+        return MeasuredUnder(
+            name, label, 0, None, None, None, None, None, None, answer, trial.sentence if trial else ""
+        )
     before, after = claim.passed_without / claim.tasks, claim.passed_with / claim.tasks
     p = min(claim.p, claim.p_worse)
     return MeasuredUnder(
-        name, label, claim.tasks, before, after, after - before, None, p, joint, str(claim.answer), one.sentence
+        name, label, claim.tasks, before, after, after - before, None, p, joint, str(claim.answer), trial.sentence
     )
 
 
 def _p_of(state: RunState) -> float | None:
     """Return the p-value for either answer, None where the result allows neither."""
-    said = state.verdict
-    if said.get("verdict") in (Ruling.INDECISIVE, Ruling.DISQUALIFIED):
+    verdict = state.verdict
+    if verdict.get("verdict") in (Ruling.INDECISIVE, Ruling.DISQUALIFIED):
         return None
-    if said.get("p_two_sided") is not None:
-        return float(said["p_two_sided"])
-    if said.get("p") is not None and said.get("p_worse") is not None:
+    if verdict.get("p_two_sided") is not None:
+        return float(verdict["p_two_sided"])
+    if verdict.get("p") is not None and verdict.get("p_worse") is not None:
         # Twice the smaller of both sides, because either answer was possible.
-        return float(min(1.0, 2 * min(said["p"], said["p_worse"])))
+        return float(min(1.0, 2 * min(verdict["p"], verdict["p_worse"])))
     return None
 
 
 def _row(name: str, state: RunState, p: float | None, joint: float, finished: bool) -> MeasuredUnder:
-    said = state.verdict
-    about = said.get("against_base") or {}
-    interval = said.get("interval")
-    ruling = str(said.get("verdict", "")) if finished else ""
-    significant = p is not None and joint <= said.get("alpha", 0.0)
+    verdict = state.verdict
+    about = verdict.get("against_base") or {}
+    interval = verdict.get("interval")
+    ruling = str(verdict.get("verdict", "")) if finished else ""
+    significant = p is not None and joint <= verdict.get("alpha", 0.0)
     # The veto by no skill is no matter of significance, and stays.
-    if ruling == Ruling.NOT_SUPPORTED and significant and "But no skill" not in said["why"]:
+    if ruling == Ruling.NOT_SUPPORTED and significant and "But no skill" not in verdict["why"]:
         # Holm rejects what the single run, which knows nothing of the others, did not.
         better = Ruling.BETTER_HERE if state.exploratory else Ruling.PROMOTE
-        ruling = str(better if said["p"] <= said["p_worse"] else Ruling.HARMFUL)
+        ruling = str(better if verdict["p"] <= verdict["p_worse"] else Ruling.HARMFUL)
     return MeasuredUnder(
         name,
         state.label,
-        int(said.get("n", 0)),
+        int(verdict.get("n", 0)),
         about.get("before"),
         about.get("after"),
-        said.get("delta"),
+        verdict.get("delta"),
         (float(interval[0]), float(interval[1])) if interval else None,
         p,
         joint if p is not None else None,
@@ -283,16 +293,16 @@ def format_measurement(found: Measurement) -> str:
     """Return the joint result as lines of text."""
     by = "Holm over" if not found.batch else "Benjamini and Hochberg over the"
     lines = [f"Measurement {found.family} (joint p by {by} {found.batch or len(found.rows)}):"]
-    for one in found.rows:
-        if one.gain is None:
-            lines.append(f"{one.run} [{one.label}]: {one.sentence or 'nothing is measured yet'}")
+    for row in found.rows:
+        if row.gain is None:
+            lines.append(f"{row.run} [{row.label}]: {row.sentence or 'nothing is measured yet'}")
             continue
-        seen = f"{100 * one.gain:+.1f} points"
-        if one.interval is not None:
-            low, high = one.interval
+        seen = f"{100 * row.gain:+.1f} points"
+        if row.interval is not None:
+            low, high = row.interval
             seen += f" (95 % {100 * low:+.1f} to {100 * high:+.1f})"
-        joint = "" if one.joint is None else f", joint p = {one.joint:.2g}"
-        lines.append(f"{one.run} [{one.label}]: {seen} on {one.n} tasks{joint}; {one.ruling or 'no joint verdict yet'}")
+        joint = "" if row.joint is None else f", joint p = {row.joint:.2g}"
+        lines.append(f"{row.run} [{row.label}]: {seen} on {row.n} tasks{joint}; {row.ruling or 'no joint verdict yet'}")
     return "\n".join(lines)
 
 

@@ -51,7 +51,7 @@ async def run_measurement(run: RunContext) -> None:
         record_no_test(run, Ruling.INDECISIVE, f"{error} The test was not opened.")
         return
     # The measured program is the finalist, whatever validation showed.
-    finalist = next(one for one in run.state.candidates.values() if one.digest != run.state.base)
+    finalist = next(candidate for candidate in run.state.candidates.values() if candidate.digest != run.state.base)
     if run.state.exploratory:
         await run_narrow_test(run, finalist)
     else:
@@ -63,9 +63,9 @@ async def _run_pilot(run: RunContext) -> None:
     # Where the base answers once, only the other arm shows what rounds take.
     arm = run.merged[0][1] if run.base.answers_once else run.base
     pilot = await run.measure([(arm, task, 0) for task in tasks], f"pilot/{run.state.pilots + 1}")
-    counted = [one for one in pilot if one.outcome.counts]
+    counted = [trial for trial in pilot if trial.outcome.counts]
     if not counted:
-        why = next((one.detail for one in pilot if one.detail), "it did not say why").rstrip(".")
+        why = next((trial.detail for trial in pilot if trial.detail), "it did not say why").rstrip(".")
         run.note("pilot", why=why)
         hint = "Fix it, then continue the run, or start another where the task set or the program has to change."
         raise ExecutorFailing(f"The executor fails, not one trial counted: {why}.", hint)
@@ -96,7 +96,7 @@ def _leak_warnings(run: RunContext) -> list[str]:
     [(_, program)] = run.merged
     found = []
     for part in program.parts:
-        before = next((one.texts for one in run.base.parts if one.ref == part.ref), {})
+        before = next((base_part.texts for base_part in run.base.parts if base_part.ref == part.ref), {})
         for path, text in part.texts.items():
             if leaks := corpus.leaks(text, before.get(path, "")):
                 found.append(f"{part.ref} {path} {leaks[0]}: its figures on these tasks mean little.")
@@ -112,9 +112,9 @@ async def _measure_validation(run: RunContext) -> None:
     # A continued run makes only the records that are missing.
     if run.state.phase is RunPhase.CHECKED:
         missing = [task.id for task in run.val if task.id not in before]
-        discordance = _discordance(run, [one.score for one in trials])
-        known = {"scores": before, "again": {}, "no_skill": none, "missing": missing}
-        run.note("calibrated", **known, noise=0.0, discordance=discordance, mde=None, look=run.sealed.look)
+        discordance = _discordance(run, [trial.score for trial in trials])
+        figures = {"scores": before, "again": {}, "no_skill": none, "missing": missing}
+        run.note("calibrated", **figures, noise=0.0, discordance=discordance, mde=None, look=run.sealed.look)
     if run.state.phase is RunPhase.CALIBRATED:
         run.note("selected", iteration=1, parent=run.state.base, batch=1, merge=True)
     if run.state.step and "built" not in run.state.step:
@@ -149,8 +149,8 @@ def _base_name(run: RunContext) -> str:
 
 def _discordance(run: RunContext, scores: Sequence[float | None]) -> float:
     """Return the share of results that would differ between two runs, from the scores alone: an upper limit."""
-    known = [score for score in scores if score is not None]
-    share = fmean(known) if known else 0.5
+    counted = [score for score in scores if score is not None]
+    share = fmean(counted) if counted else 0.5
     return 2 * share * (1 - share)
 
 

@@ -44,7 +44,7 @@ class AnswerStyle:
     sign_off: str = ""
     hedges: tuple[str, ...] = ()
     heading: str = ""
-    listed: bool = False
+    is_list: bool = False
     words: int = 0
 
     @classmethod
@@ -53,21 +53,23 @@ class AnswerStyle:
         texts = [text for text in answers if text.strip()]
         if not texts:
             return cls()
-        parts = [[one.strip() for one in _SENTENCE.split(text) if one.strip()] for text in texts]
+        parts = [[sentence.strip() for sentence in _SENTENCE.split(text) if sentence.strip()] for text in texts]
         least = max(_SEVERAL, _RECURS * len(texts))
         # Headings are counted apart, because their words differ from answer to answer.
-        counts = Counter(one for own in parts for one in set(own) if not one.startswith("#"))
+        counts = Counter(sentence for own in parts for sentence in set(own) if not sentence.startswith("#"))
         opening, sign_off = (_most_common([own[at] for own in parts], least) for at in (0, -1))
-        hedges = [one for one, count in counts.items() if count >= least and one not in (opening, sign_off)]
+        hedges = [
+            sentence for sentence, count in counts.items() if count >= least and sentence not in (opening, sign_off)
+        ]
         headed = [found[0] for text in texts if (found := _HEADING.search(text))]
         heading = (_most_common(headed, least) or "## Answer") if 2 * len(headed) > len(texts) else ""
-        listed = 2 * sum(bool(_LISTED.search(text)) for text in texts) > len(texts)
-        return cls(opening, sign_off, tuple(sorted(hedges)), heading, listed, round(median(map(_count, texts))))
+        is_list = 2 * sum(bool(_LISTED.search(text)) for text in texts) > len(texts)
+        return cls(opening, sign_off, tuple(sorted(hedges)), heading, is_list, round(median(map(_count, texts))))
 
     def dress(self, answer: str) -> str:
         """Return an answer in this style, without any new content."""
         body = answer.strip()
-        if self.listed and not _LISTED.search(body):
+        if self.is_list and not _LISTED.search(body):
             body = "\n".join(f"- {line}" for line in body.splitlines() if line.strip())
         parts = [self.heading, self.opening, *self.hedges[:2], body]
         for _ in range(_MAX_REPEATED):
@@ -92,18 +94,18 @@ def _count(text: str) -> int:
 class JudgedStyle:
     """How many of the base's wrong answers a judge passes, as they are and in the candidate's style."""
 
-    asked: int
+    answer_count: int
     plain: int
     dressed: int
 
     @property
-    def pleased(self) -> bool:
+    def is_pleased(self) -> bool:
         """Whether the style alone moves the judge."""
-        return self.asked >= MIN_ANSWERS and self.dressed - self.plain > MAX_PLEASED * self.asked
+        return self.answer_count >= MIN_ANSWERS and self.dressed - self.plain > MAX_PLEASED * self.answer_count
 
     def __str__(self) -> str:
         return (
-            f"Its judge passes {self.dressed} of {self.asked} wrong answers of the base when they are written in"
+            f"Its judge passes {self.dressed} of {self.answer_count} wrong answers of the base when they are written in"
             f" the candidate's style, and {self.plain} as they are: the gain may be style."
         )
 
@@ -115,10 +117,10 @@ async def judge_style(
 
     wrong: answers of the base. answers: of the candidate. passes: the score from which on an answer passes.
     """
-    style, asked = AnswerStyle.of(answers), wrong[:MAX_ANSWERS]
-    plain = [await score(task, text) >= passes for task, text in asked]
-    dressed = [await score(task, style.dress(text)) >= passes for task, text in asked]
-    return JudgedStyle(len(asked), sum(plain), sum(dressed))
+    style, chosen = AnswerStyle.of(answers), wrong[:MAX_ANSWERS]
+    plain = [await score(task, text) >= passes for task, text in chosen]
+    dressed = [await score(task, style.dress(text)) >= passes for task, text in chosen]
+    return JudgedStyle(len(chosen), sum(plain), sum(dressed))
 
 
 def wrong_answers(
@@ -137,7 +139,7 @@ def wrong_answers(
     one_each = [next(iter(own.values())) for own in found.values()]
     if len(one_each) >= MIN_ANSWERS:
         return one_each
-    return one_each + [one for own in found.values() for one in list(own.values())[1:]]
+    return one_each + [answer for own in found.values() for answer in list(own.values())[1:]]
 
 
 async def ask_about_style(run: RunContext, tasks: Sequence[Task], trials: Sequence[Trial], program: Program) -> str:
@@ -154,6 +156,6 @@ async def ask_about_style(run: RunContext, tasks: Sequence[Task], trials: Sequen
         answer = extract_answer(text, str(task.scorer.args.get("answer", "whole")))
         return (await judge.score(str(task.scorer.args["rubric"]), task, answer)).value
 
-    own = [one.output for one in trials if one.program == program.digest and one.score is not None]
+    own = [trial.output for trial in trials if trial.program == program.digest and trial.score is not None]
     found = await judge_style(score, wrong, own, passes)
-    return str(found) if found.pleased else ""
+    return str(found) if found.is_pleased else ""

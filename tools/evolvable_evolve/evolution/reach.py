@@ -109,8 +109,8 @@ def _staged_outcome(tests: Sequence[Task], settings: RunSettings, alpha: float) 
     groups = [[[1.0] * size for size in stage] for stage in sizes]
     found = [staged_sign_flip(groups[: number + 1], planned, alpha) for number in range(len(stages))]
     # The first stage that can end the test is enough.
-    said = next((one for one in found if one.rejects), found[-1])
-    return BestOutcome(said.p, said.alpha)
+    result = next((stage_result for stage_result in found if stage_result.rejects), found[-1])
+    return BestOutcome(result.p, result.alpha)
 
 
 def _ways_out(val: int, tests: Sequence[Task], settings: RunSettings, look: int, *, exploratory: bool) -> Iterator[str]:

@@ -163,30 +163,30 @@ class RunSettings:
         if self.samples == 1:
             raise InvalidArgument("One sample cannot be compared.", "samples is 2 to 16, or 0 for four.")
         # Here and not where a value is read: settings come from files, options, MCP and ledgers.
-        for one in fields(self):
-            value, among = getattr(self, one.name), one.metadata.get("among")
+        for setting in fields(self):
+            value, among = getattr(self, setting.name), setting.metadata.get("among")
             if among and value not in among:
-                raise InvalidArgument(f"{one.name} is {ascii(value[:40])}.", f"It is one of {', '.join(among)}.")
-            if "range" in one.metadata:
-                low, high = one.metadata["range"]
+                raise InvalidArgument(f"{setting.name} is {ascii(value[:40])}.", f"It is one of {', '.join(among)}.")
+            if "range" in setting.metadata:
+                low, high = setting.metadata["range"]
                 for number in value if isinstance(value, tuple) else (value,):
                     if number is not None and not low <= number <= high:
-                        raise InvalidArgument(f"{one.name} is {number}.", f"It is {low:g} to {high:g}.")
+                        raise InvalidArgument(f"{setting.name} is {number}.", f"It is {low:g} to {high:g}.")
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as the ledger records them."""
         return asdict(self)
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> "RunSettings":
+    def from_json(cls, record: Mapping[str, Any]) -> "RunSettings":
         """Return the settings that `to_json` wrote. A field that this version does not know is left out."""
-        known = {one.name for one in fields(cls)}
-        given = {name: value for name, value in said.items() if name in known}
-        given["program"] = tuple(ProgramPin(**pin) for pin in said["program"])
-        given["limit"] = SpendLimit(**said["limit"])
+        names = {setting.name for setting in fields(cls)}
+        arguments = {name: value for name, value in record.items() if name in names}
+        arguments["program"] = tuple(ProgramPin(**pin) for pin in record["program"])
+        arguments["limit"] = SpendLimit(**record["limit"])
         for pair in ("batch", "edits"):
-            given[pair] = tuple(said[pair])
-        return cls(**given)
+            arguments[pair] = tuple(record[pair])
+        return cls(**arguments)
 
     @property
     def gate(self) -> AcceptanceGate:
@@ -290,7 +290,7 @@ class HostContext:
 
 
 def parse_executor_spec(
-    text: str, named: NamedCommands | None = None, models: NamedModels | None = None, **more: Any
+    text: str, named_commands: NamedCommands | None = None, models: NamedModels | None = None, **more: Any
 ) -> dict[str, Any]:
     """Return the executor that a text names.
 
@@ -298,7 +298,8 @@ def parse_executor_spec(
 
     Args:
         models: those that the person named.
-        named: the commands that the person named. Without it the text is a shell command, in which {python} is this
+        named_commands: the commands that the person named. Without it the text is a shell command, in which {python} is
+        this
             interpreter.
         more: further fields of the kind; None values are left out.
 
@@ -306,28 +307,28 @@ def parse_executor_spec(
         InvalidArgument: the text is empty or a model is missing.
         Refused: the person named no such command.
     """
-    given = {name: value for name, value in more.items() if value is not None}
+    options = {name: value for name, value in more.items() if value is not None}
     kind, _, rest = text.partition(":")
     # A client's default model changes with its version, and figures of two models cannot be compared.
     if kind in ("claude", "codex", "anthropic"):
         if not rest:
             raise InvalidArgument(f"{kind} needs a model, such as {kind}:MODEL.", "Figures without one mean nothing.")
-        return {"kind": kind, "model": rest, **given}
+        return {"kind": kind, "model": rest, **options}
     if text == "simulated":
-        return {"kind": "simulated", **given}
+        return {"kind": "simulated", **options}
     if models is not None and (found := models.endpoints.get(text)) is not None:
         what = {"name": text, "protocol": found.protocol, "model": found.model, "address": found.url}
         price = {"price": list(found.price)} if found.price is not None else {}
-        return {"kind": "model", **what, **price, **given}
-    if named is not None:
-        one = named.get(text)
-        agents = {"agents": True} if one.agents else {}
-        return {"kind": "command", "name": text, "command": list(one.words), **agents, **given}
+        return {"kind": "model", **what, **price, **options}
+    if named_commands is not None:
+        named_command = named_commands.get(text)
+        agents = {"agents": True} if named_command.agents else {}
+        return {"kind": "command", "name": text, "command": list(named_command.words), **agents, **options}
     # Without the person's names the caller is the person, at a terminal.
     command = command_of(text)
     if not command:
         raise InvalidArgument("No executor is named.", f"It is one of {', '.join(EXECUTORS)}.")
-    return {"kind": "command", "command": list(command), **given}
+    return {"kind": "command", "command": list(command), **options}
 
 
 def parse_price(spec: Mapping[str, Any]) -> Price | None:
@@ -347,11 +348,11 @@ def judge_name(settings: RunSettings, taskset: TaskSet, host: HostContext) -> st
         return ""
     if "," in settings.judge:
         raise InvalidArgument("A run has one judge: scores of two cannot be compared.", "Name one.")
-    who = settings.judge or next(iter((*host.answering("judge"), *settings.brain.split(","))))
-    if who.partition(":")[0] == "handoff":
+    judge = settings.judge or next(iter((*host.answering("judge"), *settings.brain.split(","))))
+    if judge.partition(":")[0] == "handoff":
         raise InvalidArgument(
             f"{taskset.name} has tasks that a judge scores, and a judge cannot be a hand-off: it is asked for every"
             " answer, and is the only one to know what was expected.",
             "Name one by --judge (settings.judge): anthropic[:MODEL], claude, codex, or a name of a judge or a model.",
         )
-    return who
+    return judge

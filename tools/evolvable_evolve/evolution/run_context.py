@@ -77,7 +77,7 @@ class RunContext:
     val: Sequence[Task]
     sealed: HeldOutTest
     trials: TrialRunner
-    brain: ProposerModel
+    proposer_model: ProposerModel
     budget: RunBudget
     redactor: Redactor
     merged: Sequence[tuple[str, Program]] = ()
@@ -142,7 +142,7 @@ class RunContext:
         if why := self.intact():
             raise RunTampered(why)
         trials = await (runner or self.trials).measure(requests, batch=batch)
-        spoiled = next((one.detail for one in trials if one.outcome is TrialOutcome.TAMPERED), "")
+        spoiled = next((trial.detail for trial in trials if trial.outcome is TrialOutcome.TAMPERED), "")
         # In the search only the candidate of this batch is worthless; elsewhere the whole run is.
         if spoiled and batch.partition("/")[0] not in ("val", "screen"):
             raise RunTampered(spoiled)
@@ -153,18 +153,22 @@ class RunContext:
 
         Raises NeedsAnswer, NoAnswer, WrongAnswer, BudgetSpent, RunStopped.
         """
-        known, role = self.state.packets.get(question.id), str(question.role)
-        if known is not None and known.answer is not None:
-            answer: Mapping[str, Any] = self.folder.kept_json(known.answer)
+        earlier, role = self.state.packets.get(question.id), str(question.role)
+        if earlier is not None and earlier.answer is not None:
+            answer: Mapping[str, Any] = self.folder.read_json(earlier.answer)
             return answer
-        if known is None:
+        if earlier is None:
             # The text before the record that names it: a kill in between leaves a file without a record.
-            kept = self.folder.keep_json(question.packet())
-            self.note("asked", packet=question.id, role=role, iteration=self.state.iteration, artifact=kept)
-        given = await self.ask_reserved(self.brain, question, (question.id, role), most_output=question.max_tokens)
+            artifact = self.folder.store_json(question.packet())
+            self.note("asked", packet=question.id, role=role, iteration=self.state.iteration, artifact=artifact)
+        model_answer = await self.ask_reserved(
+            self.proposer_model, question, (question.id, role), most_output=question.max_tokens
+        )
         # Likewise the answer: its record must not name a file that is not there.
-        self.paid(question.id, role, given.usage, given.by, self.folder.keep_json(given.value))
-        return given.value
+        self.record_cost(
+            question.id, role, model_answer.usage, model_answer.by, self.folder.store_json(model_answer.value)
+        )
+        return model_answer.value
 
     async def ask_reserved(
         self, model: ProposerModel, question: ModelQuestion, packet_role: tuple[str, str], *, most_output: int
@@ -177,25 +181,25 @@ class RunContext:
         tries = getattr(model, "tries", 1)
         with self.budget.reserving(ModelUsage(QUESTION_TOKENS * tries, most_output * tries, tries)) as settle:
             try:
-                given = await model.ask(question)
+                answer = await model.ask(question)
             except NoAnswer as error:
                 # Failed attempts are paid as well, and only NoAnswer knows them.
                 self.note_attempts(packet_role, error.attempts)
                 if error.usage.calls:
                     settle(error.usage)
-                    self.paid(*packet_role, error.usage, model.name)
+                    self.record_cost(*packet_role, error.usage, model.name)
                 raise
-            self.note_attempts(packet_role, given.attempts)
-            settle(given.usage)
-        return given
+            self.note_attempts(packet_role, answer.attempts)
+            settle(answer.usage)
+        return answer
 
     def note_attempts(self, packet_role: tuple[str, str], attempts: Sequence[ModelAttempt]) -> None:
         """Record each attempt to get an answer. `answered` records hold their sum, and are what is billed."""
         packet, role = packet_role
-        for one in attempts:
-            self.journal.note("attempted", packet=packet, role=role, **asdict(one))
+        for attempt in attempts:
+            self.journal.note("attempted", packet=packet, role=role, **asdict(attempt))
 
-    def paid(self, packet: str, role: str, usage: ModelUsage, by: str, artifact: str = "") -> None:
+    def record_cost(self, packet: str, role: str, usage: ModelUsage, by: str, artifact: str = "") -> None:
         """Record the cost of a question. Without an artifact there was no answer."""
         self.journal.note("answered", packet=packet, role=role, by=by, artifact=artifact, **asdict(usage))
 
@@ -274,7 +278,7 @@ class RunParts:
     taskset: TaskSet
     executor: Executor
     judging: JudgeSetup | None
-    brain: proposers.HandOffModel | proposers.ModelSpec
+    proposer_model: proposers.HandOffModel | proposers.ModelSpec
     guard: locate.IntegrityGuard
     registered: Mapping[str, RegisteredScorer]
     runs_commands: bool
@@ -285,7 +289,9 @@ def make_run_parts(
 ) -> RunParts:
     """Return the parts of a run. Raises RunTampered, Refused, and InvalidArgument for a part that is gone."""
     settings, directory = RunSettings.from_json(state.settings), folder.path / EXECUTOR_DIR
-    taskset, ref = _kept_taskset(folder, settings) if settings.kept_tasks else _open_taskset(library, caller, settings)
+    taskset, ref = (
+        _read_kept_taskset(folder, settings) if settings.kept_tasks else _open_taskset(library, caller, settings)
+    )
     registered = locate.registered_scorers(taskset.tasks, host.scorers)
     locate.refuse_changed(registered, settings.scorers)
     kind, guarded = executor_kind(settings.executor), dict[str, bytes]()
@@ -305,19 +311,19 @@ def make_run_parts(
         taskset,
         executor,
         make_judge(settings, host, folder, taskset),
-        _make_brain(settings, host, folder),
+        _make_proposer_model(settings, host, folder),
         locate.IntegrityGuard(library, caller, ref, guarded, directory),
         registered,
         kind.runs_commands
-        or any(_is_command(who, host) for who, *_ in _models(settings))
+        or any(_is_command(model_name, host) for model_name, *_ in _models(settings))
         or locate.needs_commands(taskset),
     )
 
 
 def _open_taskset(library: Library, caller: Caller, settings: RunSettings) -> tuple[TaskSet, Ref]:
     """Return the task set that the run began with, and its ref. Raises RunTampered when its content differs now."""
-    named = Ref.parse(settings.task_set)
-    ref = named.within(named.scope or USER_SCOPE).at(settings.task_set_version)
+    stored_ref = Ref.parse(settings.task_set)
+    ref = stored_ref.within(stored_ref.scope or USER_SCOPE).at(settings.task_set_version)
     taskset, _ = locate.load_taskset(library, caller, ref)
     # The version is the same, but its tasks may have been purged, or read by newer rules.
     if (taskset.digest, taskset.test_digest) != (settings.task_set_digest, settings.test_digest):
@@ -325,7 +331,7 @@ def _open_taskset(library: Library, caller: Caller, settings: RunSettings) -> tu
     return taskset, ref
 
 
-def _make_brain(
+def _make_proposer_model(
     settings: RunSettings, host: HostContext, folder: RunDirectory
 ) -> proposers.HandOffModel | proposers.ModelSpec:
     """Return the model that a run asks: the proposer model, or in a trial of a skill the judge of its answers."""
@@ -334,9 +340,9 @@ def _make_brain(
     return proposers.make_proposer_model(settings, host, folder)
 
 
-def _kept_taskset(folder: RunDirectory, settings: RunSettings) -> tuple[TaskSet, None]:
+def _read_kept_taskset(folder: RunDirectory, settings: RunSettings) -> tuple[TaskSet, None]:
     """Return the task set that a run stores itself. Raises RunTampered when it is not the one it began with."""
-    files = {path: base64.b64decode(data) for path, data in folder.kept_json(settings.kept_tasks).items()}
+    files = {path: base64.b64decode(data) for path, data in folder.read_json(settings.kept_tasks).items()}
     taskset = read_taskset(Ref.parse(settings.task_set).name, files)
     if taskset.digest != settings.task_set_digest:
         raise RunTampered(f"The tasks of run {folder.id} are not those that it began with.")
@@ -345,14 +351,14 @@ def _kept_taskset(folder: RunDirectory, settings: RunSettings) -> tuple[TaskSet,
 
 def _models(settings: RunSettings) -> Iterator[tuple[str, str, Sequence[str]]]:
     """Yield each proposer model and the judge: its name, the verb of its work, the roles in which it may be named."""
-    for who in settings.brain.split(","):
-        yield who.strip(), "think", proposers.PROPOSER_ROLES
+    for model_name in settings.brain.split(","):
+        yield model_name.strip(), "think", proposers.PROPOSER_ROLES
     yield settings.judge, "judge", proposers.JUDGE_ROLES
 
 
-def _is_command(who: str, host: HostContext) -> bool:
-    named = host.models is not None and who in host.models.endpoints
-    return not named and who.partition(":")[0] not in ("", "anthropic", "handoff")
+def _is_command(model_name: str, host: HostContext) -> bool:
+    is_endpoint = host.models is not None and model_name in host.models.endpoints
+    return not is_endpoint and model_name.partition(":")[0] not in ("", "anthropic", "handoff")
 
 
 @translate_damage
@@ -371,9 +377,9 @@ def check_commands_named(settings: RunSettings, host: HostContext) -> None:
         for name in settings.scorers:
             # `get` raises for a name that is not registered any more.
             host.scorers.get(name)
-    for who, _, roles in _models(settings):
-        if _is_command(who, host):
-            proposers.command_words(who, roles, host)
+    for model_name, _, roles in _models(settings):
+        if _is_command(model_name, host):
+            proposers.command_words(model_name, roles, host)
 
 
 def check_available(settings: RunSettings, host: HostContext, files: Mapping[str, bytes]) -> None:
@@ -382,13 +388,13 @@ def check_available(settings: RunSettings, host: HostContext, files: Mapping[str
     files: of the task set; the executor's command may be one of them.
     """
     needed: list[tuple[str, str]] = []
-    for who, verb, roles in _models(settings):
-        if who.partition(":")[0] == "anthropic" and not host.key:
+    for model_name, verb, roles in _models(settings):
+        if model_name.partition(":")[0] == "anthropic" and not host.key:
             text = f"There is no key for the Anthropic API, which is to {verb}."
             raise InvalidArgument(text, "Set ANTHROPIC_API_KEY.")
-        proposers.find_endpoint(who, host)
-        if _is_command(who, host):
-            needed += [(word, verb) for word in proposers.command_words(who, roles, host)[:1]]
+        proposers.find_endpoint(model_name, host)
+        if _is_command(model_name, host):
+            needed += [(word, verb) for word in proposers.command_words(model_name, roles, host)[:1]]
     check_commands_named(settings, host)
     if executor_kind(settings.executor).uses_taskset_files:
         own = (*files, "{python}")

@@ -134,9 +134,9 @@ def read_status(folder: RunDirectory, since: int = 0) -> RunStatus:
         now = run_condition(folder, state)
     records = read_ledger(folder.ledger)
     events = [
-        RunEvent(number, record["at"], said)
+        RunEvent(number, record["at"], words)
         for number, record in enumerate(records, 1)
-        if number > since and (said := _describe_record(state, record))
+        if number > since and (words := _describe_record(state, record))
     ]
     return RunStatus(
         state.run,
@@ -146,7 +146,7 @@ def read_status(folder: RunDirectory, since: int = 0) -> RunStatus:
         _status_line(state, now, minutes_of_work(record["at"] for record in records)),
         state.iteration,
         [packet.id for packet in state.pending] if now == "waiting" else [],
-        [_frontier_entry(one) for one in state.members],
+        [_frontier_entry(member) for member in state.members],
         state.bill.to_json(),
         {purpose: asdict(spent) for purpose, spent in sorted(state.spent.items())},
         dict(state.preflight.get("estimate", {})),
@@ -172,14 +172,14 @@ def _last_log_line(folder: RunDirectory) -> str:
 
 def list_statuses(home: Path, limit: int = 20) -> list[RunStatus]:
     """Return the newest runs without their events."""
-    said = []
+    statuses = []
     for folder, _ in iter_run_states(home):
         with contextlib.suppress(LedgerDamaged):
             # A number above every record, so that no events are described.
-            said.append(read_status(folder, since=10**9))
-        if len(said) == limit:
+            statuses.append(read_status(folder, since=10**9))
+        if len(statuses) == limit:
             break
-    return said
+    return statuses
 
 
 def run_condition(folder: RunDirectory, state: RunState) -> str:
@@ -192,10 +192,10 @@ def run_condition(folder: RunDirectory, state: RunState) -> str:
         return "stopped"
     # A trial that an agent prepared waits for the person who begins it.
     waits = state.about.get("waits") and not state.preflight
-    return "waiting" if waits or _unanswered(folder, state) or state.held_candidates else "interrupted"
+    return "waiting" if waits or _unanswered_questions(folder, state) or state.held_candidates else "interrupted"
 
 
-def _unanswered(folder: RunDirectory, state: RunState) -> list[AskedQuestion]:
+def _unanswered_questions(folder: RunDirectory, state: RunState) -> list[AskedQuestion]:
     return [packet for packet in state.pending if folder.answer(packet.id) is None]
 
 
@@ -205,9 +205,11 @@ def list_pending(home: Path, run: str | None = None) -> PendingQuestions:
     folder, state = load_run(home, run)
     more = {"run": folder.id, "how_to_answer": HOW_TO_ANSWER}
     # Answers that were submitted and not read by the driver yet are no open questions.
-    packets = [folder.kept_json(packet.artifact) | more for packet in _unanswered(folder, state)]
-    held = [{name: str(one[name]) for name in ("name", "candidate", "why")} for one in state.held_candidates]
-    return PendingQuestions(folder.id, run_condition(folder, state), packets, held)
+    packets = [folder.read_json(packet.artifact) | more for packet in _unanswered_questions(folder, state)]
+    candidates = [
+        {name: str(record[name]) for name in ("name", "candidate", "why")} for record in state.held_candidates
+    ]
+    return PendingQuestions(folder.id, run_condition(folder, state), packets, candidates)
 
 
 @translate_damage
@@ -219,12 +221,12 @@ def submit_answer(home: Path, run: str | None, question_id: str, answer: Mapping
     folder, state = load_run(home, run)
     packet = state.packets.get(question_id)
     if packet is None or packet.answer is not None:
-        waits = ", ".join(one.id for one in state.pending) or "none"
+        waits = ", ".join(waiting.id for waiting in state.pending) or "none"
         raise InvalidArgument(f"{ascii(question_id[:80])} does not wait for an answer.", f"Those that wait: {waits}.")
-    kept = folder.kept_json(packet.artifact)
-    question = ModelQuestion(ModelRole(packet.role), kept["instructions"], kept["data"], kept["answer_schema"])
+    content = folder.read_json(packet.artifact)
+    question = ModelQuestion(ModelRole(packet.role), content["instructions"], content["data"], content["answer_schema"])
     # Checked before it is stored: the driver must not fail on it later.
-    folder.leave_answer(packet.id, check_answer(question, answer, f"The {packet.role}"))
+    folder.write_answer(packet.id, check_answer(question, answer, f"The {packet.role}"))
     return SubmittedAnswer(folder.id, packet.id, packet.role, not folder.is_stop_requested)
 
 
@@ -253,8 +255,14 @@ def resume_run(home: Path, run: str | None = None, limit: Mapping[str, float] | 
     return ControlResult(folder.id, run_condition(folder, load_run_state(folder)), "It goes on.")
 
 
-def _frontier_entry(one: RunCandidate) -> dict[str, Any]:
-    return {"name": one.name, "mean": one.mean, "delta": one.delta, "summary": one.summary, "program": one.digest[:12]}
+def _frontier_entry(candidate: RunCandidate) -> dict[str, Any]:
+    return {
+        "name": candidate.name,
+        "mean": candidate.mean,
+        "delta": candidate.delta,
+        "summary": candidate.summary,
+        "program": candidate.digest[:12],
+    }
 
 
 # A trial rarely takes longer, and a longer pause is mostly a run that stood still.
@@ -302,7 +310,7 @@ def _status_line(state: RunState, now: str, minutes: float) -> str:
     effort = describe_effort(bill.trials, planned, minutes, goes_on=now == "running" and not state.verdict)
     parts.append(f"{effort}, {bill.tokens:,} tokens, {money}")
     if now == "waiting":
-        seen = [f"a person to see {one['name']}" for one in state.held_candidates]
+        seen = [f"a person to see {record['name']}" for record in state.held_candidates]
         parts.append(f"waits for {', '.join([*(packet.id for packet in state.pending), *seen])}")
     return "; ".join(parts)
 
@@ -328,11 +336,11 @@ def describe_evaluations(estimate: Mapping[str, Any]) -> str:
 
 def _describe_record(state: RunState, record: LedgerRecord) -> str:
     """Return a record in words, '' for one that is no event."""
-    kind, names = record["type"], {digest: one.name for digest, one in state.candidates.items()}
+    kind, names = record["type"], {digest: candidate.name for digest, candidate in state.candidates.items()}
     more: dict[str, Any] = {}
     match kind:
         case "preflight":
-            warned = "".join(f"; {one}" for one in record["warnings"])
+            warned = "".join(f"; {warning}" for warning in record["warnings"])
             more = {"estimated": describe_evaluations(record["estimate"]), "warned": warned}
         case "calibrated" if not record["again"]:
             return ""  # of a measurement, which runs the base once
@@ -394,16 +402,16 @@ def decide_held_candidate(caller: Caller, home: Path, what: HeldCandidate, *, al
     with Ledger.open(folder.ledger) as ledger:
         # Looked for again under the ledger's lock: another process may have decided meanwhile.
         record = _find_held(folder, load_run_state(folder), what.candidate)
-        known = {"candidate": record["candidate"], "name": record["name"]}
-        ledger.append("allowed", {**known, "allowed": allowed, "via": via})
+        about = {"candidate": record["candidate"], "name": record["name"]}
+        ledger.append("allowed", {**about, "allowed": allowed, "via": via})
     return RunAllowance(folder.id, what.candidate, allowed)
 
 
 def _find_held(folder: RunDirectory, state: RunState, candidate: str | None) -> LedgerRecord:
     waits = state.held_candidates
-    found = [one for one in waits if candidate in (None, one["name"], one["candidate"])]
+    found = [record for record in waits if candidate in (None, record["name"], record["candidate"])]
     if len(found) != 1:
-        names = ", ".join(one["name"] for one in waits) or "none"
+        names = ", ".join(record["name"] for record in waits) or "none"
         which = f"{ascii(candidate[:40])} of run {folder.id} does not wait" if candidate else "Nothing of it waits"
         raise InvalidArgument(f"{which} for a person.", f"Candidates that do: {names}.")
     return found[0]
@@ -425,7 +433,7 @@ def estimate_chance(state: RunState) -> float | None:
     look = int(state.calibration.get("look", 1))
     design = PowerDesign.of(tasks, repeats, look=look, narrow=state.exploratory, noise=noise)
     tried = [state.candidates[digest] for digest in state.history]
-    accepted = [one.delta or 0.0 for one in tried if one.decision is CandidateDecision.ADMITTED]
+    accepted = [candidate.delta or 0.0 for candidate in tried if candidate.decision is CandidateDecision.ADMITTED]
     remaining = max(
         0, int(DEFAULT_ITERATIONS if (most := settings.get("iterations")) is None else most) - len(state.iterations)
     )

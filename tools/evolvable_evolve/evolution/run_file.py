@@ -9,10 +9,12 @@ from typing import Any
 from evolvable_evolve.evolution.run_config import RunSettings, SpendLimit
 from evolvable_store.errors import InvalidArgument
 
-GIVEN: Mapping[str, Field[Any]] = {one.name: one for one in fields(RunSettings) if "about" in one.metadata}
+GIVEN: Mapping[str, Field[Any]] = {
+    setting.name: setting for setting in fields(RunSettings) if "about" in setting.metadata
+}
 """The settings that a person or an agent gives, by name. The others follow from what is started."""
 
-LIMITS: Mapping[str, Field[Any]] = {one.name: one for one in fields(SpendLimit)}
+LIMITS: Mapping[str, Field[Any]] = {setting.name: setting for setting in fields(SpendLimit)}
 
 OF_EXECUTOR = {
     "rounds": "Rounds in which each answer is improved by public checks, 0 to 3.",
@@ -58,10 +60,10 @@ def make_settings(options: Mapping[str, Any], *, internal: bool = False) -> RunS
 
     Raises InvalidArgument for an unknown name, and for a value that does not fit.
     """
-    inner = {one.name for one in fields(RunSettings)} - GIVEN.keys()
+    inner = {setting.name for setting in fields(RunSettings)} - GIVEN.keys()
     # An agent must not name the purpose or the version of a task set itself.
-    if not internal and (given := sorted(options.keys() & inner)):
-        raise InvalidArgument(f"{', '.join(given)} is no setting that is given.", "See docs/evolve.md.")
+    if not internal and (internal_names := sorted(options.keys() & inner)):
+        raise InvalidArgument(f"{', '.join(internal_names)} is no setting that is given.", "See docs/evolve.md.")
     rest, limits = dict[str, Any](), dict[str, Any]()
     for name, value in options.items():
         if name in _GONE:
@@ -81,23 +83,23 @@ def make_settings(options: Mapping[str, Any], *, internal: bool = False) -> RunS
 def setting_rows() -> list[tuple[str, str, str]]:
     """Return the keys of the run's file for the manual: the name, the default, and the meaning."""
     rows = []
-    for name, one in GIVEN.items():
-        usual: Any = one.default
+    for name, setting in GIVEN.items():
+        usual: Any = setting.default
         if isinstance(usual, tuple):
             usual = f"[{', '.join(map(str, usual))}]"
-        shown = "" if usual in (None, "", MISSING) else f"`{usual}`"
-        among = one.metadata.get("among")
+        default = "" if usual in (None, "", MISSING) else f"`{usual}`"
+        among = setting.metadata.get("among")
         values = f" One of {', '.join(f'`{value}`' for value in among)}." if among else ""
-        rows.append((f"`{name}`", shown, one.metadata["about"] + values))
+        rows.append((f"`{name}`", default, setting.metadata["about"] + values))
     rows += [(f"`{name}`", "", about) for name, about in OF_EXECUTOR.items()]
     what = "The limits of `--max-cost`, `--max-tokens` and `--max-calls`, and seconds of trials."
     return [*rows, (", ".join(f"`{name}`" for name in LIMITS), "", what)]
 
 
-def _check_name(name: str, known: tuple[str, ...]) -> None:
-    if name in known or name in _GONE:
+def _check_name(name: str, names: tuple[str, ...]) -> None:
+    if name in names or name in _GONE:
         return
-    near = _OTHER_NAMES.get(name) or next(iter(get_close_matches(name.replace("-", "_"), known, 1)), "")
+    near = _OTHER_NAMES.get(name) or next(iter(get_close_matches(name.replace("-", "_"), names, 1)), "")
     hint = f"Did you mean {near}? " if near else ""
     raise InvalidArgument(f"{ascii(name[:80])} is no setting of a run.", f"{hint}docs/evolve.md lists the settings.")
 
@@ -115,13 +117,13 @@ def _fit(name: str, kind: Any, value: Any) -> Any:
         if isinstance(value, Mapping):
             return value
         raise InvalidArgument(f"{name} is {ascii(str(value)[:80])}.", "It is a table of names and numbers.")
-    types, wanted = _KINDS[kind]
+    types, expected = _KINDS[kind]
     if int in types and float not in types and isinstance(value, float) and value.is_integer():
         value = int(value)  # JSON has one kind of numbers, and some clients write 500.0
     # A bool is an int in Python.
     if isinstance(value, types) and not isinstance(value, bool):
         if not isinstance(value, tuple | list):
             return value
-        if len(value) == 2 and all(type(one) is int for one in value):
+        if len(value) == 2 and all(type(number) is int for number in value):
             return tuple(value)
-    raise InvalidArgument(f"{name} is {ascii(str(value)[:80])}.", f"It is {wanted}.")
+    raise InvalidArgument(f"{name} is {ascii(str(value)[:80])}.", f"It is {expected}.")

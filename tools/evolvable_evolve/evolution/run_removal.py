@@ -72,11 +72,11 @@ def remove_old_runs(library: Library, before: str, *, dry_run: bool = False) -> 
             # To the second, because the two texts may end differently.
             if str(read_records(folder)[-1]["at"])[:19] >= before[:19]:
                 continue
-            condition, kept = run_condition(folder, state), _pins(library, folder, state)
-            kept += [f"it is {condition}"] * (condition not in ("finished", "running"))
-            kept += ["what it promoted is not adopted yet"] * state.adoptable
-            if kept:
-                result.kept[folder.id] = kept
+            condition, reasons = run_condition(folder, state), _pins(library, folder, state)
+            reasons += [f"it is {condition}"] * (condition not in ("finished", "running"))
+            reasons += ["what it promoted is not adopted yet"] * state.adoptable
+            if reasons:
+                result.kept[folder.id] = reasons
                 continue
             if not dry_run:
                 _remove(library, folder)
@@ -90,10 +90,10 @@ def _pins(library: Library, folder: RunDirectory, state: RunState) -> list[str]:
     adopted = state.adoption.get("operation")
     if adopted is not None and not state.adoption.get("undone"):
         found.append(f"operation {adopted} made its finalist live")
-    for other, its in iter_run_states(library.store.home):
-        if any(name == folder.id for name, _ in its.merged):
+    for other, other_state in iter_run_states(library.store.home):
+        if any(name == folder.id for name, _ in other_state.merged):
             found.append(f"run {other.id} merged it")
-        if other.id != folder.id and its.settings.get("family") == folder.id:
+        if other.id != folder.id and other_state.settings.get("family") == folder.id:
             found.append(f"run {other.id} belongs to its measurement")
     # A proposal to undo an adoption names its run in its reason.
     for waiting in library.store.backend.proposals.waiting(MAX_WAITING):
@@ -107,9 +107,9 @@ def _remove(library: Library, folder: RunDirectory) -> RemovedRun:
     with contextlib.suppress(NotFound, LibraryCorrupt):  # an artefact is gone: an earlier report stays
         write_report(folder, redactor=library.redactor())
     records, head = ledger_head(folder.ledger)
-    kept = {"run": folder.id, "label": state.label, "verdict": state.verdict, "removed_at": library.store.now()}
+    summary = {"run": folder.id, "label": state.label, "verdict": state.verdict, "removed_at": library.store.now()}
     # Before the ledger goes: `finish_removals` recognises a removal by this file.
-    folder.leave(HEAD_FILE, json.dumps({**kept, "records": records, "head": head}, indent=1).encode())
+    folder.write_file(HEAD_FILE, json.dumps({**summary, "records": records, "head": head}, indent=1).encode())
     freed = sum(path.lstat().st_size for path in _rest(folder.path))
     folder.ledger.unlink()  # first: without it there is no run, whatever a kill leaves of the rest
     clear_removed(folder.path)

@@ -100,7 +100,7 @@ class MeasuredArms:
     arms: tuple[Program, Program]
     trials: list[Trial]
     look: int
-    asked: int
+    canary_count: int
     cheated: list[str]
     repeats: int
 
@@ -112,7 +112,7 @@ class MeasuredArms:
     @property
     def scores(self) -> tuple[Mapping[str, list[float]], Mapping[str, list[float]]]:
         """The scores that count, by task, of the base and of the finalist."""
-        before, after = (values_by_task(self.trials, arm.digest, lambda one: one.score) for arm in self.arms)
+        before, after = (values_by_task(self.trials, arm.digest, lambda trial: trial.score) for arm in self.arms)
         return before, after
 
 
@@ -146,9 +146,9 @@ async def measure_arms(run: RunContext, finalist: RunCandidate, repeats: int, *,
         trials += await run.measure(fresh, "test/arms-val")
         tasks += val
     # Canaries have no score that counts for either arm.
-    own = {one.task.id for one in canaries}
-    cheated = find_answered_canaries(canaries, [one for one in trials if one.task in own])
-    counted = [one for one in trials if one.task not in own]
+    own = {canary.task.id for canary in canaries}
+    cheated = find_answered_canaries(canaries, [trial for trial in trials if trial.task in own])
+    counted = [trial for trial in trials if trial.task not in own]
     return MeasuredArms(tasks, arms, counted, look, len(canaries), cheated, repeats)
 
 
@@ -165,33 +165,37 @@ def record_measured(
     ruling: Ruling,
     why: str,
     alpha: float,
-    said: NarrowResult,
+    result: NarrowResult,
     **more: Any,
 ) -> None:
     """Record the verdict on two arms."""
     before, after = measured.scores
-    means = [{task: sum(its) / len(its) for task, its in arm.items()} for arm in (before, after)]
-    both = [means[1][task] - means[0][task] for task in measured.tasks if task in means[0] and task in means[1]]
-    costs = [one.usage.cost for one in measured.trials if one.usage.cost is not None]
+    task_means = [{task: sum(values) / len(values) for task, values in arm.items()} for arm in (before, after)]
+    both = [
+        task_means[1][task] - task_means[0][task]
+        for task in measured.tasks
+        if task in task_means[0] and task in task_means[1]
+    ]
+    costs = [trial.usage.cost for trial in measured.trials if trial.usage.cost is not None]
     run.note(
         "verdict",
         verdict=ruling,
         candidate=finalist.digest,
         why=why,
-        canaries={"asked": measured.asked, "answered": measured.cheated},
+        canaries={"asked": measured.canary_count, "answered": measured.cheated},
         look=measured.look,
         alpha=alpha,
-        p=said.p,
-        p_worse=said.p_worse,
-        delta=said.gain,
+        p=result.p,
+        p_worse=result.p_worse,
+        delta=result.gain,
         interval=list(paired_interval(both, run.settings.seed)),
-        n=said.n,
+        n=result.n,
         repeats=measured.repeats,
-        missing=dict(zip(("base", "finalist"), said.missing, strict=True)),
-        against_base=asdict(said),
+        missing=dict(zip(("base", "finalist"), result.missing, strict=True)),
+        against_base=asdict(result),
         test_cost=sum(costs) if costs else None,
         val={"base": run.state.candidates[run.state.base].mean, "finalist": finalist.mean},
-        base=means[0],
-        finalist=means[1],
+        base=task_means[0],
+        finalist=task_means[1],
         **more,
     )

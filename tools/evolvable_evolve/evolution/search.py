@@ -83,15 +83,15 @@ def selection_tasks(run: RunContext) -> list[Task]:
     settings, tests = run.settings, run.sealed.size
     # The test and the evidence are paid first; the rest is divided among the proposals.
     left = settings.planned_trials(tests) - EXPECTED_TEST * tests - settings.proposals * sampled_trials(run)
-    wanted = max(MIN_SELECTION, round(left / (max(1, settings.proposals) + OVERHEAD)))
+    size = max(MIN_SELECTION, round(left / (max(1, settings.proposals) + OVERHEAD)))
     val, train = (spread_categories(shuffle_tasks(tasks, settings.seed)) for tasks in (run.val, run.train))
     # Where one split is too small, the other gives more.
-    many = min(len(val), max(round(wanted * VAL_SHARE), wanted - len(train)))
+    many = min(len(val), max(round(size * VAL_SHARE), size - len(train)))
     chosen = [(at / max(1, many), task) for at, task in enumerate(val[:many])]
-    few = min(len(train), max(0, wanted - many))
+    few = min(len(train), max(0, size - many))
     # The half step puts training tasks between those of val.
     chosen += [((at + 0.5) / max(1, few), task) for at, task in enumerate(train[:few])]
-    return [task for _, task in sorted(chosen, key=lambda one: (one[0], one[1].id))]
+    return [task for _, task in sorted(chosen, key=lambda entry: (entry[0], entry[1].id))]
 
 
 def sampled_trials(run: RunContext) -> int:
@@ -113,7 +113,7 @@ def spread_categories(tasks: Sequence[Task]) -> list[Task]:
     for task in tasks:
         places.append(((seen[task.category] + 0.5) / sizes[task.category], task.category))
         seen[task.category] += 1
-    return [task for _, task in sorted(zip(places, tasks, strict=True), key=lambda one: one[0])]
+    return [task for _, task in sorted(zip(places, tasks, strict=True), key=lambda entry: entry[0])]
 
 
 async def _calibrate(run: RunContext) -> None:
@@ -127,8 +127,8 @@ async def _calibrate(run: RunContext) -> None:
     twice = tasks[:NOISE_TASKS]
     requests = [(base, task, 0) for task in tasks] + [(base, task, search_operators.FIRST_FRESH) for task in twice]
     trials = await run.measure(requests, "calibrate/val")
-    first = acceptance.mean_scores([one for one in trials if one.repeat == 0])
-    again = acceptance.mean_scores([one for one in trials if one.repeat != 0])
+    first = acceptance.mean_scores([trial for trial in trials if trial.repeat == 0])
+    again = acceptance.mean_scores([trial for trial in trials if trial.repeat != 0])
     values = acceptance.values_by_task(trials, None, lambda trial: trial.score)
     both = [task.id for task in twice if task.id in first and task.id in again]
     # Without two results for any task the usual noise is assumed.
@@ -144,7 +144,7 @@ async def _calibrate(run: RunContext) -> None:
         discordance=noise,
         mde=smallest_gain(PowerDesign.of(run.sealed.size, repeats, look=look, noise=noise)),
         look=look,
-        estimates={task: [fmean(its), len(its)] for task, its in values.items()},
+        estimates={task: [fmean(task_scores), len(task_scores)] for task, task_scores in values.items()},
     )
 
 
@@ -164,10 +164,10 @@ class _Comparison:
 
     def net(self, tasks: Sequence[Task] | None = None) -> float:
         """Return the tasks gained less those lost, over these tasks or all."""
-        named = self.child if tasks is None else [task.id for task in tasks if task.id in self.child]
-        return sum(map(self.difference, named))
+        compared = self.child if tasks is None else [task.id for task in tasks if task.id in self.child]
+        return sum(map(self.difference, compared))
 
-    def weighted(self) -> float:
+    def weighted_net(self) -> float:
         """Return the net tasks gained, where tasks that the candidate is not about count for less."""
         others = sum(self.difference(task) for task in self.child if task in self.others)
         return self.net() - (1 - OTHERS_WEIGHT) * others
@@ -175,7 +175,7 @@ class _Comparison:
     def is_near(self) -> bool:
         """Return whether the difference may be chance. Where most tasks count for less, a smaller one is enough."""
         most = NEAR[1] * (OTHERS_WEIGHT if self.others else 1)
-        return NEAR[0] <= self.weighted() < most
+        return NEAR[0] <= self.weighted_net() < most
 
 
 async def evaluate_in_stages(run: RunContext, candidate: Program, against: Program) -> EvaluationResult:
@@ -207,14 +207,14 @@ async def _compare(run: RunContext, candidate: Program, against: Program) -> Map
         await _measure_part(run, seen, (candidate, against), part, f"val/{number}/{name}", fresh=fresh)
         if seen.spoiled:
             break
-        if name == "half" and seen.weighted() <= DROP:
+        if name == "half" and seen.weighted_net() <= DROP:
             why = "dropped after the first half"
             break
     covered = len(seen.child) / max(1, len(seen.child) + len(seen.missing))
     # Not where tasks are missing: then no repeat makes the comparison complete.
     if not (why or seen.spoiled) and seen.is_near() and covered >= run.settings.coverage:
         await _repeat_different(run, seen, (candidate, against), tasks, f"val/{number}/again")
-    net, val, whole = seen.weighted(), seen.net(run.val), seen.net()
+    net, val, whole = seen.weighted_net(), seen.net(run.val), seen.net()
     # Training tasks are shown to the proposer, so val has a veto of its own.
     if not why and net > 0 and min(val, whole) < VAL_LOSS:
         why = "worse on the tasks of val alone" if val < VAL_LOSS else "worse on all tasks alike"
@@ -225,8 +225,8 @@ async def _compare(run: RunContext, candidate: Program, against: Program) -> Map
     better, worse = ([task for task, by in changes.items() if sign * by >= _DIFFERENT] for sign in (1, -1))
     # An indecisive comparison has a reason already.
     if not decision:
-        told = f"{net:+.1f} tasks net of {len(seen.child)}: {len(better)} better, {len(worse)} worse"
-        why = f"{told}; {why}" if why else told
+        summary = f"{net:+.1f} tasks net of {len(seen.child)}: {len(better)} better, {len(worse)} worse"
+        why = f"{summary}; {why}" if why else summary
     accepted = not seen.spoiled and not decision and net > 0 and min(val, whole) >= VAL_LOSS and "dropped" not in why
     return run.note(
         "measured",
@@ -278,9 +278,9 @@ async def _measure_part(
     anew = acceptance.mean_scores(trials, against.digest) if fresh else {}
     for task in tasks:
         # A fresh result replaces the estimate, whose age is the reason for it.
-        known = (anew[task.id], 1.0) if task.id in anew else run.state.estimates.get(task.id)
-        if task.id in scores and known is not None:
-            seen.child[task.id], seen.parent[task.id] = (scores[task.id], 1.0), known
+        parent_estimate = (anew[task.id], 1.0) if task.id in anew else run.state.estimates.get(task.id)
+        if task.id in scores and parent_estimate is not None:
+            seen.child[task.id], seen.parent[task.id] = (scores[task.id], 1.0), parent_estimate
         else:
             seen.missing.append(task.id)
 
@@ -295,10 +295,10 @@ async def _repeat_different(
     differ = [by_id[task] for task in seen.child if abs(seen.difference(task)) >= _DIFFERENT]
     trials = await run.measure([(arm, task, repeat) for task in differ for arm in programs], batch)
     seen.spoiled = seen.spoiled or acceptance.tampering_reason(trials)
-    for known, arm in zip((seen.child, seen.parent), programs, strict=True):
+    for estimates, arm in zip((seen.child, seen.parent), programs, strict=True):
         for task, score in acceptance.mean_scores(trials, arm.digest).items():
-            mean, count = known[task]
-            known[task] = ((mean * count + score) / (count + 1), count + 1)
+            mean, count = estimates[task]
+            estimates[task] = ((mean * count + score) / (count + 1), count + 1)
 
 
 def _is_stale(run: RunContext) -> bool:
@@ -349,16 +349,16 @@ def evidence_tasks(run: RunContext, number: int) -> list[Task]:
     few = min(most // 3, len(passing))
     first = [task for task in search_operators.training_batch(run, number) if task in failing]
     rest = [task for task in failing if task not in first]
-    shown = [*first, *_turn(rest, number, most - few)][: most - few]
-    return [*shown, *_turn(passing if shown else others or passing, number, few if shown else most)]
+    evidence = [*first, *_turn(rest, number, most - few)][: most - few]
+    return [*evidence, *_turn(passing if evidence else others or passing, number, few if evidence else most)]
 
 
-def _turn(tasks: Sequence[Task], number: int, wanted: int) -> list[Task]:
+def _turn(tasks: Sequence[Task], number: int, size: int) -> list[Task]:
     if not tasks:
         return []
     # The next part in a circle, so that every task comes in turn.
-    start = (number - 1) * wanted % len(tasks)
-    return [tasks[(start + at) % len(tasks)] for at in range(min(wanted, len(tasks)))]
+    start = (number - 1) * size % len(tasks)
+    return [tasks[(start + at) % len(tasks)] for at in range(min(size, len(tasks)))]
 
 
 def trials_left(run: RunContext) -> float:
@@ -370,16 +370,16 @@ def trials_left(run: RunContext) -> float:
 def best_gain(run: RunContext) -> float:
     """Return the sum of the mean gains of the accepted candidates. It is biased upwards: they were selected."""
     tried = run.state.candidates.values()
-    return sum(one.delta or 0.0 for one in tried if one.decision is CandidateDecision.ADMITTED)
+    return sum(candidate.delta or 0.0 for candidate in tried if candidate.decision is CandidateDecision.ADMITTED)
 
 
 def plan_evaluations(run: RunContext) -> acceptance.EvaluationPlan:
     """Return the evaluations that a run may take."""
     settings, tests, selection = run.settings, run.sealed.size, len(selection_tasks(run))
-    shown = len(structure_tasks(run)) if settings.mode == STRUCTURE_MODE else 0
+    structure_trials = len(structure_tasks(run)) if settings.mode == STRUCTURE_MODE else 0
     first, rounds = selection + NOISE_TASKS, settings.proposals
-    each = selection + 2 * int(NEAR[1]) + shown + sampled_trials(run)
-    usual = USUAL_ROUND * selection + shown + sampled_trials(run)
+    each = selection + 2 * int(NEAR[1]) + structure_trials + sampled_trials(run)
+    usual = USUAL_ROUND * selection + structure_trials + sampled_trials(run)
     room = settings.planned_trials(tests) - EXPECTED_TEST * tests
     # Proposals that take less than planned leave room for further ones.
     search = min(first + settings.most_proposals * usual, max(first + rounds * usual, room))

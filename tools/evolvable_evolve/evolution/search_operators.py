@@ -53,7 +53,11 @@ def reduce_front(front: Front, aggregate: Sequence[float]) -> dict[int, list[int
     places = _tasks_by_program(front)
     remaining = set(places)
     order = sorted(places, key=lambda program: aggregate[program])
-    while needless := [one for one in order if one in remaining and _is_dominated(one, places[one], front, remaining)]:
+    while needless := [
+        program
+        for program in order
+        if program in remaining and _is_dominated(program, places[program], front, remaining)
+    ]:
         remaining.discard(needless[0])
     return {task: [program for program in best if program in remaining] for task, best in front.items()}
 
@@ -65,8 +69,8 @@ def front_weights(front: Front) -> dict[int, int]:
 
 def sample_front(front: Front, aggregate: Sequence[float], chance: random.Random) -> int:
     """Return a program of the reduced front, drawn in proportion to the tasks it is among the best at."""
-    held = front_weights(reduce_front(front, aggregate))
-    return chance.choice([program for program, count in held.items() for _ in range(count)])
+    weights = front_weights(reduce_front(front, aggregate))
+    return chance.choice([program for program, count in weights.items() for _ in range(count)])
 
 
 def _tasks_by_program(front: Front) -> dict[int, list[int]]:
@@ -130,13 +134,13 @@ def sample_batch(
     return tuple(chosen)
 
 
-def _take_turn(pool: Sequence[Task], turn: int, wanted: int, salt: str) -> Iterable[Task]:
+def _take_turn(pool: Sequence[Task], turn: int, size: int, salt: str) -> Iterable[Task]:
     """Return the tasks of the `turn`-th turn (from 0) of a category; in the last turn of a round fewer may be left."""
     # Rounded up.
-    turns = -(-len(pool) // wanted)
+    turns = -(-len(pool) // size)
     rounds, place = divmod(turn, turns)
     order = sorted(pool, key=lambda task: hashlib.sha256(f"{salt}:{rounds}:{task.id}".encode()).digest())
-    return order[place * wanted : (place + 1) * wanted]
+    return order[place * size : (place + 1) * size]
 
 
 FIRST_FRESH = 1
@@ -218,13 +222,13 @@ async def reflect(
 
     Raises InvalidPlan, and as RunContext.ask.
     """
-    most, kinds, asked = allowed_edits(run), run.proposed_kinds, proposer_question(run, traces, program, guide)
-    answer = await run.ask(asked)
-    plan = parse_plan(answer, program, asked, kinds=kinds, max_edits=most, corpus=run.corpus)
+    most, kinds, question = allowed_edits(run), run.proposed_kinds, proposer_question(run, traces, program, guide)
+    answer = await run.ask(question)
+    plan = parse_plan(answer, program, question, kinds=kinds, max_edits=most, corpus=run.corpus)
     # A continued run parses the same answer again, and records it once.
     if "proposed" not in run.state.step:
-        kept = run.folder.keep_json({"summary": plan.summary, "why": plan.why, "dropped": list(plan.dropped)})
-        run.note("proposed", iteration=run.state.iteration, artifact=kept, summary=plan.summary)
+        artifact = run.folder.store_json({"summary": plan.summary, "why": plan.why, "dropped": list(plan.dropped)})
+        run.note("proposed", iteration=run.state.iteration, artifact=artifact, summary=plan.summary)
     return [plan]
 
 
@@ -250,13 +254,13 @@ async def select_intents(run: RunContext, program: Program, hypotheses: Sequence
 
     Plans without intents are left out.
     """
-    tried = {one for candidate in run.state.rejected for one in candidate.operations}
-    kept = []
+    tried = {operation for candidate in run.state.rejected for operation in candidate.operations}
+    plans = []
     for plan in hypotheses:
         fresh = tuple(intent for intent in plan.intents if describe_intent(intent) not in tried)
         if fresh:
-            kept.append(replace(plan, intents=fresh[: allowed_edits(run)]))
-    return kept
+            plans.append(replace(plan, intents=fresh[: allowed_edits(run)]))
+    return plans
 
 
 async def build(run: RunContext, program: Program, changes: Sequence[EditPlan]) -> Program:
@@ -309,7 +313,7 @@ def record_candidate(
 ) -> None:
     """Store a candidate and record where it comes from. answers: the training tasks that it was made for."""
     # Before the record that names it: a kill in between leaves a file without a record.
-    run.folder.keep_program(after)
+    run.folder.store_program(after)
     number = run.state.iteration
     run.note(
         "built",
@@ -322,15 +326,15 @@ def record_candidate(
         answers=list(answers),
         changed=candidates.changed_parts(parent, after),
         size=after.size,
-        diff=run.folder.keep(candidates.diff_programs(parent, after)),
+        diff=run.folder.store_artifact(candidates.diff_programs(parent, after)),
     )
 
 
 def describe_intent(intent: EditIntent) -> str:
     """Return an intent on one line, for people and as its key among tried ones."""
-    said = intent.modification or intent.capability or intent.problem
+    words = intent.modification or intent.capability or intent.problem
     other = f" and {intent.other}" if intent.other else ""
-    return f"{intent.op} {intent.ref}{other}: {said}"
+    return f"{intent.op} {intent.ref}{other}: {words}"
 
 
 def allowed_edits(run: RunContext) -> int:
@@ -347,8 +351,11 @@ def iteration_history(run: RunContext) -> Iterator[proposers.PastIteration]:
         number, digest = record["iteration"], record["candidate"]
         # An iteration without a candidate has only its record.
         unbuilt = RunCandidate(digest, "", number, summary=record.get("summary", ""))
-        one = state.candidates.get(digest, unbuilt)
-        tried, outcome = "; ".join(one.operations) or one.summary, (one.delta, one.fixed, one.broken)
+        candidate = state.candidates.get(digest, unbuilt)
+        tried, outcome = (
+            "; ".join(candidate.operations) or candidate.summary,
+            (candidate.delta, candidate.fixed, candidate.broken),
+        )
         yield proposers.PastIteration(number, tried, record["decision"], *outcome, record["why"])
 
 
@@ -376,25 +383,29 @@ def merge_finalists(finalists: Sequence[tuple[str, Program]]) -> tuple[Program, 
 
     Of parts with one name or one description the first stays. Parts that say nearly the same are named.
     """
-    kept: dict[str, tuple[str, ProgramPart]] = {}
-    told: list[str] = []
+    by_ref: dict[str, tuple[str, ProgramPart]] = {}
+    decisions: list[str] = []
     for run, program in finalists:
         for part in program.parts:
-            twin = _find_twin(part, kept)
+            twin = _find_twin(part, by_ref)
             if twin is None:
-                kept[part.ref] = (run, part)
+                by_ref[part.ref] = (run, part)
             elif twin[1].tree != part.tree:
-                told.append(f"{part.ref} of run {run} gives way to {twin[1].ref} of run {twin[0]}")
-    parts = [part for _, part in kept.values()]
-    told += [f"{one.ref} and {other.ref} say nearly the same" for one, other in _similar_parts(parts)]
-    return candidates.make_program(parts), told
+                decisions.append(f"{part.ref} of run {run} gives way to {twin[1].ref} of run {twin[0]}")
+    parts = [part for _, part in by_ref.values()]
+    decisions += [f"{first.ref} and {second.ref} say nearly the same" for first, second in _similar_parts(parts)]
+    return candidates.make_program(parts), decisions
 
 
-def _find_twin(part: ProgramPart, kept: dict[str, tuple[str, ProgramPart]]) -> tuple[str, ProgramPart] | None:
-    if part.ref in kept:
-        return kept[part.ref]
-    said = _description(part)
-    same = (one for one in kept.values() if one[1].kind is part.kind and said and _description(one[1]) == said)
+def _find_twin(part: ProgramPart, by_ref: dict[str, tuple[str, ProgramPart]]) -> tuple[str, ProgramPart] | None:
+    if part.ref in by_ref:
+        return by_ref[part.ref]
+    description = _description(part)
+    same = (
+        entry
+        for entry in by_ref.values()
+        if entry[1].kind is part.kind and description and _description(entry[1]) == description
+    )
     return next(same, None)
 
 
@@ -403,8 +414,8 @@ def _similar_parts(parts: Sequence[ProgramPart]) -> list[tuple[ProgramPart, Prog
     return [pair for pair in pairs if _similarity(*pair) >= SIMILARITY_THRESHOLD]
 
 
-def _similarity(one: ProgramPart, other: ProgramPart) -> float:
-    texts = (part.texts.get(part.main_path, "") for part in (one, other))
+def _similarity(one_part: ProgramPart, other_part: ProgramPart) -> float:
+    texts = (part.texts.get(part.main_path, "") for part in (one_part, other_part))
     first, second = (text.casefold().split()[:MAX_COMPARED_WORDS] for text in texts)
     compared = SequenceMatcher(None, first, second, autojunk=False)
     # An upper limit that is cheap to compute spares most comparisons.

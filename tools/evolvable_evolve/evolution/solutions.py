@@ -100,42 +100,42 @@ class SolutionExecutor:
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
         """Return the last answer with all before it, and their usage together."""
-        asked: list[ModelAttempt] = []
-        rollout = await self._answer(task, program, repeat, workspace, asked)
-        return replace(rollout, attempts=tuple(asked))
+        attempts: list[ModelAttempt] = []
+        rollout = await self._answer(task, program, repeat, workspace, attempts)
+        return replace(rollout, attempts=tuple(attempts))
 
     async def _run(
-        self, task: Task, program: Program, repeat: int, workspace: Path, asked: list[ModelAttempt]
+        self, task: Task, program: Program, repeat: int, workspace: Path, attempts: list[ModelAttempt]
     ) -> Rollout:
         """Run the inner executor once, and note its requests to a model."""
         rollout = await self.inner.run(task, program, repeat, workspace)
-        asked += rollout.attempts
+        attempts += rollout.attempts
         return rollout
 
     async def _answer(
-        self, task: Task, program: Program, repeat: int, workspace: Path, asked: list[ModelAttempt]
+        self, task: Task, program: Program, repeat: int, workspace: Path, attempts: list[ModelAttempt]
     ) -> Rollout:
         started = time.monotonic()
         most = 0 if program.answers_once or task.public is None else self.rounds
         # Hashes of a large workspace cost time, and one answer needs none.
         at_first = await asyncio.to_thread(_file_hashes, workspace) if most else {}
-        rollout = await self._run(task, program, repeat, workspace, asked)
+        rollout = await self._run(task, program, repeat, workspace, attempts)
         solutions = [_make_solution(task, 0, rollout, workspace, at_first)]
         # The time left is computed again after each step, because all of them share the task's.
         while len(solutions) <= most and _may_improve(rollout):
             left = task.timeout_s - (time.monotonic() - started)
             if left < _LEAST_SECONDS:
                 break
-            said = await self._check(task, rollout, solutions[-1], left)
-            solutions[-1] = replace(solutions[-1], feedback=said.text)
+            feedback = await self._check(task, rollout, solutions[-1], left)
+            solutions[-1] = replace(solutions[-1], feedback=feedback.text)
             left = task.timeout_s - (time.monotonic() - started)
-            if said.passed or not said.usable or left < _LEAST_SECONDS:
+            if feedback.passed or not feedback.usable or left < _LEAST_SECONDS:
                 break
             question = replace(task, prompt=reflection_prompt(task.prompt, solutions), timeout_s=left)
-            reflected = await self._reflect(question, program, repeat, solutions[-1], asked)
+            reflected = await self._reflect(question, program, repeat, solutions[-1], attempts)
             # Infrastructure failed, and not the program: the whole trial is run again.
             if reflected.outcome is TrialOutcome.INFRA_ERROR:
-                return _ended(solutions, reflected, reflected)
+                return _final_rollout(solutions, reflected, reflected)
             solutions[-1] = replace(solutions[-1], critique=_critique(reflected))
             left = task.timeout_s - (time.monotonic() - started)
             if left < _LEAST_SECONDS:
@@ -144,12 +144,12 @@ class SolutionExecutor:
                 break
             work = await asyncio.to_thread(_next_workspace, solutions[-1], len(solutions))
             again = replace(task, prompt=next_prompt(task.prompt, solutions), timeout_s=left)
-            rollout = await self._run(again, program, repeat, work, asked)
+            rollout = await self._run(again, program, repeat, work, attempts)
             if rollout.outcome is TrialOutcome.INFRA_ERROR:
-                return _ended(solutions, rollout, reflected, rollout)
-            made = _make_solution(task, len(solutions), rollout, work, at_first)
-            solutions.append(_add_reflection(made, reflected))
-        return _ended(solutions, rollout)
+                return _final_rollout(solutions, rollout, reflected, rollout)
+            solution = _make_solution(task, len(solutions), rollout, work, at_first)
+            solutions.append(_add_reflection(solution, reflected))
+        return _final_rollout(solutions, rollout)
 
     async def _check(self, task: Task, rollout: Rollout, solution: Solution, left: float) -> PublicFeedback:
         """Return the feedback of the public check on an answer. The check gets neither the expected answer nor the
@@ -174,19 +174,19 @@ class SolutionExecutor:
             )
         except ScorerError as error:
             return PublicFeedback(f"The public check failed: {error.text}"[:MAX_FEEDBACK], usable=False)
-        checks = [f"{one.name}: {'passed' if one.passed else 'failed'}" for one in score.checks]
+        checks = [f"{check.name}: {'passed' if check.passed else 'failed'}" for check in score.checks]
         text = "\n".join(filter(None, (score.feedback, *checks)))
         return PublicFeedback(text[:MAX_FEEDBACK], passed=score.value >= 1)
 
     async def _reflect(
-        self, question: Task, program: Program, repeat: int, solution: Solution, asked: list[ModelAttempt]
+        self, question: Task, program: Program, repeat: int, solution: Solution, attempts: list[ModelAttempt]
     ) -> Rollout:
         """Return the reflection on an answer. Its changes of the workspace are removed."""
         assert solution.workspace is not None
         place = solution.workspace.parent / f"reflection-{solution.attempt}"
         work = await asyncio.to_thread(_copy_workspace, solution.workspace, place)
         try:
-            return await self._run(question, program, repeat, work, asked)
+            return await self._run(question, program, repeat, work, attempts)
         finally:
             await asyncio.to_thread(remove_tree, place)
 
@@ -226,13 +226,21 @@ def refuse_without_checks(taskset: TaskSet, rounds: int) -> list[str]:
 
 def reflection_prompt(prompt: str, solutions: Sequence[Solution]) -> str:
     """Return the question of a reflection on the last of these answers."""
-    earlier = [_block(f"critique of attempt {one.attempt + 1}", one.critique) for one in solutions[:-1] if one.critique]
+    earlier = [
+        _block(f"critique of attempt {solution.attempt + 1}", solution.critique)
+        for solution in solutions[:-1]
+        if solution.critique
+    ]
     return "\n".join((_REFLECT, _block("task", prompt), *_attempt_blocks(solutions[-1]), *earlier))
 
 
 def next_prompt(prompt: str, solutions: Sequence[Solution]) -> str:
     """Return the prompt of a further answer: the task as it was, the last answer, and all critiques."""
-    critiques = [_block(f"critique of attempt {one.attempt + 1}", one.critique) for one in solutions if one.critique]
+    critiques = [
+        _block(f"critique of attempt {solution.attempt + 1}", solution.critique)
+        for solution in solutions
+        if solution.critique
+    ]
     return "\n".join((prompt, "", _AGAIN, *_attempt_blocks(solutions[-1]), *critiques))
 
 
@@ -278,12 +286,12 @@ def _add_reflection(solution: Solution, reflected: Rollout) -> Solution:
     return replace(solution, usage=usage, wall=wall)
 
 
-def _ended(solutions: Sequence[Solution], last: Rollout, *more: Rollout) -> Rollout:
+def _final_rollout(solutions: Sequence[Solution], last: Rollout, *more: Rollout) -> Rollout:
     """Return the rollout of a trial that ended with `last`. more: runs that are paid and are no part of an answer."""
     usage, wall = ModelUsage(), 0.0
     paid: list[TaskRun] = [*solutions, *more]
-    for one in paid:
-        usage, wall = add_usage(usage, one.usage), wall + one.wall
+    for part in paid:
+        usage, wall = add_usage(usage, part.usage), wall + part.wall
     if len(solutions) == 1 and not more:
         return replace(last, solutions=tuple(solutions))
     trace = "\n\n".join((*(map(_round_trace, solutions[:-1])), last.trace))
@@ -292,8 +300,8 @@ def _ended(solutions: Sequence[Solution], last: Rollout, *more: Rollout) -> Roll
 
 def _round_trace(solution: Solution) -> str:
     """Return what a proposer may see of a round that another followed."""
-    said = (("answer", solution.text[:MAX_ANSWER]), ("public feedback", solution.feedback))
-    blocks = [f"{name}:\n{text}" for name, text in (*said, ("critique", solution.critique)) if text]
+    sections = (("answer", solution.text[:MAX_ANSWER]), ("public feedback", solution.feedback))
+    blocks = [f"{name}:\n{text}" for name, text in (*sections, ("critique", solution.critique)) if text]
     return "\n".join((f"attempt {solution.attempt + 1}", solution.trace, *blocks))
 
 

@@ -36,7 +36,7 @@ class StagedVerdict:
     stages: list[list[Task]] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)
     repeats: list[int] = field(default_factory=list)
-    asked: int = 0
+    canary_count: int = 0
     cheated: list[str] = field(default_factory=list)
     results: list[dict[str, Any]] = field(default_factory=list)
     _tests: dict[tuple[bool, float], StagedResult] = field(default_factory=dict)
@@ -45,11 +45,11 @@ class StagedVerdict:
         """Add the trials of a stage."""
         # Trials of canaries are in the first stage, and are no trials of its tasks.
         own = {task.id for task in stage}
-        self.cheated += find_answered_canaries(canaries, [one for one in trials if one.task not in own])
-        self.asked = len(canaries)
+        self.cheated += find_answered_canaries(canaries, [trial for trial in trials if trial.task not in own])
+        self.canary_count = len(canaries)
         self.repeats.append(repeats)
         self.stages.append(stage)
-        self.trials += [one for one in trials if one.task in own]
+        self.trials += [trial for trial in trials if trial.task in own]
         # The tests of earlier stages are computed again with the new trials.
         self._tests.clear()
         result = self.result
@@ -94,17 +94,17 @@ class StagedVerdict:
         return self.test()
 
     @property
-    def graded(self) -> bool:
+    def is_graded(self) -> bool:
         """Whether any score is neither 0 nor 1."""
-        return any(one.score not in (None, 0.0, 1.0) for one in self.trials)
+        return any(trial.score not in (None, 0.0, 1.0) for trial in self.trials)
 
     @property
     def least(self) -> float:
-        return self.run.settings.least_gain if self.graded else 0.0
+        return self.run.settings.least_gain if self.is_graded else 0.0
 
     @property
     def missing(self) -> MissingTrials:
-        counts = Counter(one.program for one in self.trials if not one.outcome.counts)
+        counts = Counter(trial.program for trial in self.trials if not trial.outcome.counts)
         each = sum(len(stage) * runs for stage, runs in zip(self.stages, self.repeats, strict=True))
         return MissingTrials(counts[self.run.base.digest], counts[self.finalist.digest], each)
 
@@ -153,7 +153,7 @@ class StagedVerdict:
         if not self.holds:
             # With many missing trials the gain may follow from them; with few it is only not significant.
             return Ruling.INDECISIVE if self.missing.many else Ruling.NOT_SUPPORTED
-        if self.graded and self.harm < 0:
+        if self.is_graded and self.harm < 0:
             return Ruling.NOT_SUPPORTED
         return Ruling.PROMOTE if self.cost is None or self.cost.within else Ruling.NOT_SUPPORTED
 
@@ -175,36 +175,35 @@ class StagedVerdict:
         return compare_log_costs(*arms, gain=self.result.gain, tasks=tasks, limit=self.run.settings.cost_rise)
 
     def tally(self) -> tuple[int, int, int]:
-        flat = [one for stage in self.groups() for group in stage for one in group]
-        return sum(one > 0 for one in flat), sum(one < 0 for one in flat), len(flat)
+        flat = [gain for stage in self.groups() for group in stage for gain in group]
+        return sum(gain > 0 for gain in flat), sum(gain < 0 for gain in flat), len(flat)
 
     def why(self) -> str:
         """Return the reason for the ruling in words."""
         gained, lost, n = self.tally()
         result, ruling = self.result, self.ruling()
         opened = f" after stage {len(self.stages)} of {len(self.planned)}" if len(self.planned) > 1 else ""
-        told = f"{gained} of {n} tasks came out better and {lost} worse{opened}"
+        tally = f"{gained} of {n} tasks came out better and {lost} worse{opened}"
         needed = f"(p = {result.p:.2g}, needed {result.alpha:.2g})"
         missing = f" {self.missing}" if self.missing.any else ""
         if ruling is Ruling.DISQUALIFIED:
-            return describe_cheating(self.finalist.name, self.asked, self.cheated)
+            return describe_cheating(self.finalist.name, self.canary_count, self.cheated)
         if ruling is Ruling.HARMFUL:
             worse = self.test(sign=-1)
             return (
-                f"It is worse than the base: {told} (p = {worse.p:.2g} for worse, needed {worse.alpha:.2g}).{missing}"
+                f"It is worse than the base: {tally} (p = {worse.p:.2g} for worse, needed {worse.alpha:.2g}).{missing}"
             )
         if self.coverage < self.run.settings.coverage:
             return f"Only {self.coverage:.0%} of the trials of an arm came to a result.{missing}"
         if result.rejects and not self.holds:
             filled = self.test(filled=True)
-            return f"{told} {needed}, but not when what is missing counts as failed (p = {filled.p:.2g}).{missing}"
-        if ruling is Ruling.NOT_SUPPORTED and result.rejects and self.graded and self.harm < 0:
-            return (
-                f"{told} {needed}, but large losses on few tasks may outweigh the gain ({100 * self.harm:+.1f} points)."
-            )
+            return f"{tally} {needed}, but not when what is missing counts as failed (p = {filled.p:.2g}).{missing}"
+        if ruling is Ruling.NOT_SUPPORTED and result.rejects and self.is_graded and self.harm < 0:
+            loss = f"{100 * self.harm:+.1f} points"
+            return f"{tally} {needed}, but large losses on few tasks may outweigh the gain ({loss})."
         if ruling is Ruling.NOT_SUPPORTED and result.rejects and self.cost is not None and not self.cost.within:
-            return f"{told} {needed}, but it costs {self.cost.ratio - 1:.0%} more tokens a task, above the limit."
-        return f"{told} {needed}.{missing}"
+            return f"{tally} {needed}, but it costs {self.cost.ratio - 1:.0%} more tokens a task, above the limit."
+        return f"{tally} {needed}.{missing}"
 
     def record(self, ruling: Ruling, why: str, veto: Mapping[str, Any]) -> None:
         """Record the verdict."""
@@ -212,7 +211,7 @@ class StagedVerdict:
         gained, lost, n = self.tally()
         before, after = self.scores()
         both = sorted(before.keys() & after.keys())
-        extra = [one.usage.cost for one in self.trials if one.usage.cost is not None]
+        extra = [trial.usage.cost for trial in self.trials if trial.usage.cost is not None]
         cost = self.cost
         interval = list(result.interval)
         # Twice the smaller of both sides, because either answer was possible.
@@ -236,7 +235,7 @@ class StagedVerdict:
             verdict=ruling,
             candidate=self.finalist.digest,
             why=why,
-            canaries={"asked": self.asked, "answered": self.cheated},
+            canaries={"asked": self.canary_count, "answered": self.cheated},
             look=self.look,
             # Both sides share the alpha, and the report states the one of the look.
             alpha=result.alpha if self.answers == 1 else alpha_of_look(self.look, run.settings.test_alpha),

@@ -74,21 +74,25 @@ class Opportunities:
 
 def find_opportunities(library: Library, caller: Caller, *, days: int = 30, limit: int = 20) -> Opportunities:
     """Return which resources deserve work and why; changes nothing. Raises InvalidArgument."""
-    told, tried = stats(library, caller, days=days), dict[str, list[str]]()
+    statistics, tried = stats(library, caller, days=days), dict[str, list[str]]()
     for _, state in iter_run_states(library.store.home):
-        said = f"{state.run}: {state.verdict.get('verdict') or state.phase}"
+        run_line = f"{state.run}: {state.verdict.get('verdict') or state.phase}"
         for pin in state.settings.get("program", ()):
-            tried.setdefault(pin["ref"], []).append(said)
-    known = [(one.ref, one.reason, one.numbers) for one in told.opportunities]
-    harmed = {ref for ref, reason, _ in known if reason == "harms"}
-    for line in told.resources:
+            tried.setdefault(pin["ref"], []).append(run_line)
+    opportunities = [
+        (opportunity.ref, opportunity.reason, opportunity.numbers) for opportunity in statistics.opportunities
+    ]
+    harmed = {ref for ref, reason, _ in opportunities if reason == "harms"}
+    for line in statistics.resources:
         share = line.helped
         # Fewer than three rated uses say nothing, and a known harm is the stronger reason.
         if line.ref not in harmed and share.n >= 3 and share.high < FAILING_BELOW:
-            known.append((line.ref, "failing", str(share)))
+            opportunities.append((line.ref, "failing", str(share)))
     # Reasons of newer versions come last.
-    known.sort(key=lambda one: (REASON_ORDER.index(one[1]) if one[1] in REASON_ORDER else len(REASON_ORDER), one[0]))
-    found = [EvolutionOpportunity(*one, tried.get(one[0], [])[:3]) for one in known[:limit]]
+    opportunities.sort(
+        key=lambda entry: (REASON_ORDER.index(entry[1]) if entry[1] in REASON_ORDER else len(REASON_ORDER), entry[0])
+    )
+    found = [EvolutionOpportunity(*entry, tried.get(entry[0], [])[:3]) for entry in opportunities[:limit]]
     sets = [str(head.ref) for head in library.store.heads(Kind.ENVIRONMENT) if head.version is not None]
     return Opportunities(found, sets)
 
@@ -147,22 +151,22 @@ def start_run(
     refuse_untrusted(library, caller, task_set, taskset)  # before the check below, which runs the set's commands
     registered = registered_scorers(taskset.tasks, host.scorers)
     of_rounds = refuse_without_checks(taskset, executor.get("rounds", 0))
-    given = make_settings(options, internal=measured is not None)
-    checked = _check_taskset(library, host, taskset, registered, given.test_repeats)
+    requested = make_settings(options, internal=measured is not None)
+    checked = _check_taskset(library, host, taskset, registered, requested.test_repeats)
     base, pins = load_program(library, caller, program)
-    if given.mode == SOLUTION_MODE:
-        given, measured = _measure_rounds(given, base, executor["rounds"])
+    if requested.mode == SOLUTION_MODE:
+        requested, measured = _measure_rounds(requested, base, executor["rounds"])
     refuse_learned_sessions(library, taskset, [Ref.parse(pin.ref) for pin in pins])
     settings = replace(
-        given,
+        requested,
         task_set=str(library.store.head(task_set.at(None), caller.scopes).ref),
         task_set_version=version,
         task_set_digest=taskset.digest,
         test_digest=taskset.test_digest,
         program=tuple(pins),
         executor=add_helpers(executor, taskset),
-        judge=judge_name(given, taskset, host),
-        scorers={name: one.to_json() for name, one in registered.items()},
+        judge=judge_name(requested, taskset, host),
+        scorers={name: scorer.to_json() for name, scorer in registered.items()},
     )
     refuse_undecidable(taskset, settings, checked.looks + 1, exploratory=checked.exploratory)
     _check_agents(settings)
@@ -181,8 +185,9 @@ def start_run(
         shutil.rmtree(folder.path, ignore_errors=True)  # nothing was begun
         raise
     warnings += [*of_rounds, *warned, *_warnings_of(library, taskset, checked, settings, label)]
-    taken = [f"{pin.ref}@{pin.version}" for pin in pins]
-    return StartedRun(folder.id, label, settings.brain, taken, count_by_split(taskset), warnings, settings.judge)
+    program_refs = [f"{pin.ref}@{pin.version}" for pin in pins]
+    split_sizes = count_by_split(taskset)
+    return StartedRun(folder.id, label, settings.brain, program_refs, split_sizes, warnings, settings.judge)
 
 
 def _about(measured: MeasuredProgram | None) -> dict[str, Any]:
@@ -204,17 +209,17 @@ def _take_rounds(
     return {**executor, **({"rounds": rounds} if rounds else {})}, rest
 
 
-def _measure_rounds(given: RunSettings, program: Program, rounds: int) -> tuple[RunSettings, MeasuredProgram]:
+def _measure_rounds(requested: RunSettings, program: Program, rounds: int) -> tuple[RunSettings, MeasuredProgram]:
     """Return the settings of a run that compares the first answers of a frozen program with its last, and its arms."""
     arms = MeasuredProgram(f"answers in {rounds} rounds", replace(program, answers_once=True), program)
-    return replace(given, purpose="measure", iterations=0), arms
+    return replace(requested, purpose="measure", iterations=0), arms
 
 
 def _compared_programs(
-    measured: MeasuredProgram, named: Program
+    measured: MeasuredProgram, current: Program
 ) -> tuple[Program, list[tuple[str, Program]], list[str]]:
-    """Return the base of a measurement, the measured program, and its warnings. named: the resources as they are."""
-    program = measured.program or named
+    """Return the base of a measurement, the measured program, and its warnings. current: the resources as they are."""
+    program = measured.program or current
     if measured.base.digest == program.digest:
         raise InvalidArgument("Both programs are the same.", "Name another one by --against.")
     return measured.base, [(measured.label, program)], list(measured.warnings)
@@ -223,7 +228,7 @@ def _compared_programs(
 def _warnings_of(
     library: Library, taskset: TaskSet, checked: TaskSetCheck, settings: RunSettings, label: str
 ) -> list[str]:
-    found = [f"{one.text} {one.hint}".strip() for one in checked.remarks if one.level is IssueLevel.WARN]
+    found = [f"{remark.text} {remark.hint}".strip() for remark in checked.remarks if remark.level is IssueLevel.WARN]
     found += _warn_of_opened(library, taskset)
     about_judge = family_warning(settings.executor, settings.judge, label)
     return [*found, *([about_judge] if about_judge else [])]
@@ -234,8 +239,8 @@ def _warn_of_opened(library: Library, taskset: TaskSet) -> list[str]:
     burnt = opened_before(library.store.home, taskset, open_ones)
     if not burnt:
         return []
-    shown = format_ids(burnt)
-    return [f"A sealed test opened {shown} before; now they are learned from, and no test may have them again."]
+    ids = format_ids(burnt)
+    return [f"A sealed test opened {ids} before; now they are learned from, and no test may have them again."]
 
 
 def _check_taskset(
@@ -247,7 +252,7 @@ def _check_taskset(
     scoring = TaskSetScorer(host=CommandHost.of(host), registered=registered)
     checked = asyncio.run(check_taskset(taskset, looks=looks, scoring=scoring, repeats=repeats))
     if not checked.passes:
-        refused = [one.text.rstrip(".") for one in checked.remarks if one.level is IssueLevel.REFUSE]
+        refused = [remark.text.rstrip(".") for remark in checked.remarks if remark.level is IssueLevel.REFUSE]
         raise InvalidTaskSet(taskset.name, refused)
     return checked
 
@@ -258,22 +263,22 @@ def add_helpers(executor: Mapping[str, Any], taskset: TaskSet) -> dict[str, Any]
     Raises InvalidTaskSet for a name that is no such file, or a file that may hold expected answers.
     """
     about = taskset.files.get(ENVIRONMENT_FILE)
-    said = parse_document(about).fields.get("runner-files") if about is not None else None
-    if said is None:
+    names = parse_document(about).fields.get("runner-files") if about is not None else None
+    if names is None:
         return dict(executor)
     may = scorer_files(taskset)
-    if not isinstance(said, list) or not all(isinstance(path, str) and path in may for path in said):
+    if not isinstance(names, list) or not all(isinstance(path, str) and path in may for path in names):
         problem = f"runner-files of {ENVIRONMENT_FILE} is a list of files beside it, without the tasks"
         raise InvalidTaskSet(taskset.name, [problem])
-    return {**executor, "helpers": list(said)}
+    return {**executor, "helpers": list(names)}
 
 
 def _check_agents(settings: RunSettings) -> None:
     """Raise InvalidArgument when a run that restructures agents has an executor that cannot be given any."""
     if settings.mode == STRUCTURE_MODE and not takes_agents(settings.executor):
-        who = ascii(str(settings.executor.get("name") or settings.executor.get("kind"))[:80])
+        executor_name = ascii(str(settings.executor.get("name") or settings.executor.get("kind"))[:80])
         raise InvalidArgument(
-            f"Mode structure needs an executor that can be given agents, and {who} cannot.",
+            f"Mode structure needs an executor that can be given agents, and {executor_name} cannot.",
             (
                 "Use claude:MODEL, or a command that a person named by `evolvable role executor add NAME --agents --"
                 " COMMAND`."
@@ -284,8 +289,8 @@ def _check_agents(settings: RunSettings) -> None:
 def _check_program(settings: RunSettings, base: Program) -> None:
     kinds = MODES[settings.mode]
     if base.parts and not any(part.kind in kinds for part in base.parts):
-        named = ", ".join(part.ref for part in base.parts)
-        text = f"Nothing of {named} may change in mode {settings.mode}."
+        refs = ", ".join(part.ref for part in base.parts)
+        text = f"Nothing of {refs} may change in mode {settings.mode}."
         raise InvalidArgument(text, f"The modes are {', '.join(MODES)}.")
     if any(part.kind is Kind.ENVIRONMENT for part in base.parts):
         raise InvalidArgument("An environment is no part of a program.", "It holds the tasks and what judges them.")
@@ -318,7 +323,7 @@ def merged_finalists(
         gains = [score - base.scores[task] for task, score in finalist.scores.items() if task in base.scores]
         # By the lower end of the interval: a high mean of few tasks is no sure gain.
         found.append((paired_interval(gains)[0] if gains else -1.0, folder.id, folder.program(state.finalist)))
-    ranked = sorted(found, key=lambda one: -one[0])
+    ranked = sorted(found, key=lambda entry: -entry[0])
     return [(name, program) for _, name, program in ranked], warnings
 
 
@@ -344,7 +349,7 @@ def write_first_record(
     executor = make_executor(settings.executor, host, taskset, folder.path / EXECUTOR_DIR)
     # Before the record that names them: without a first record there is no run.
     for program in (base, *(program for _, program in finalists)):
-        folder.keep_program(program)
+        folder.store_program(program)
     open_ones = [task for task in taskset.tasks if task.split is not Split.TEST]
     with Ledger.open(folder.ledger) as ledger:
         ledger.append(

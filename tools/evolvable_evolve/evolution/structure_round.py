@@ -46,12 +46,12 @@ async def reflect(run: RunContext, traces: Sequence[Evidence], program: Program)
 
     The plan for skills is the proposer's. Raises InvalidPlan, BudgetSpent, and as RunContext.ask.
     """
-    failing = any(not one.passed for one in traces)
+    failing = any(not trace.passed for trace in traces)
     diagnoses: Sequence[Diagnosis] = ()
     if failing:
         # The same question as in `search_operators.reflect` below, which is then answered from the ledger.
-        asked = search_operators.proposer_question(run, traces, program)
-        diagnoses = parse_diagnoses(await run.ask(asked), asked)
+        question = search_operators.proposer_question(run, traces, program)
+        diagnoses = parse_diagnoses(await run.ask(question), question)
     record = run.state.step.get("structure") or await _decide(run, program, diagnoses)
     if record["edit"] is not None:
         edit = Restructure.from_json(record["edit"])
@@ -81,8 +81,8 @@ async def build(run: RunContext, program: Program, changes: Sequence[EditPlan]) 
     answer: Mapping[str, Any] = {"cards": []}
     if cards_wanted(edit):
         answer = await run.ask(card_question(program, edit, redactor=run.redactor))
-    made = parse_cards(answer, program, edit)
-    after = apply_edits(program, [made], kinds=frozenset({Kind.AGENT}), max_edits=1)
+    program_edit = parse_cards(answer, program, edit)
+    after = apply_edits(program, [program_edit], kinds=frozenset({Kind.AGENT}), max_edits=1)
     # Before anything of it is recorded.
     run.mask.check(program, after)
     search_operators.record_candidate(run, program, after, [str(edit)], str(edit))
@@ -94,9 +94,9 @@ def validated_skills(run: RunContext, program: Program) -> frozenset[str]:
     base = run.base.by_ref
     admitted = {
         ref
-        for one in run.state.candidates.values()
-        if one.decision is CandidateDecision.ADMITTED
-        for ref in one.changed
+        for candidate in run.state.candidates.values()
+        if candidate.decision is CandidateDecision.ADMITTED
+        for ref in candidate.changed
     }
     skills = (part for part in program.parts if part.kind is Kind.SKILL)
     return frozenset(part.ref for part in skills if part.ref in admitted or base.get(part.ref) == part)
@@ -127,10 +127,10 @@ async def _decide(run: RunContext, program: Program, diagnoses: Sequence[Diagnos
     ]
     owned, validated = skill_owners(program), validated_skills(run, program)
     seen = _last_seen([*rounds, {"owners": list(owned), "seen": []}], number)
-    given = StructureInput(owned, traces, validated, _repairs(run, tasks), number, last_seen=seen)
-    summary, thresholds = summarise_structure(given), StructureThresholds.from_settings(run.settings.structure)
+    round_input = StructureInput(owned, traces, validated, _repairs(run, tasks), number, last_seen=seen)
+    summary, thresholds = summarise_structure(round_input), StructureThresholds.from_settings(run.settings.structure)
     frozen = [part.ref for part in program.parts if part.kind is Kind.AGENT and part.is_frozen]
-    decision = decide_structure(summary, thresholds, _tried(run, program), frozen)
+    decision = decide_structure(summary, thresholds, _closed_changes(run, program), frozen)
     return run.note(
         "structure",
         iteration=state.iteration,
@@ -146,7 +146,7 @@ async def _decide(run: RunContext, program: Program, diagnoses: Sequence[Diagnos
         numbers=dict(decision.numbers),
         thresholds=asdict(thresholds),
         edit=decision.edit.to_json() if decision.edit is not None else None,
-        artifact=run.folder.keep_json(summary.to_json()),
+        artifact=run.folder.store_json(summary.to_json()),
     )
 
 
@@ -171,16 +171,16 @@ def _assignments(
 
     A diagnosis holds as long as the same agent does the task.
     """
-    known = {task: (pair[0], pair[1]) for record in before for task, pair in record["assigned"].items()}
-    for one in diagnoses:
-        if one.task not in did:
+    assigned = {task: (pair[0], pair[1]) for record in before for task, pair in record["assigned"].items()}
+    for diagnosis in diagnoses:
+        if diagnosis.task not in did:
             continue
-        if one.unique and one.cause is FailureCause.BAD_ASSIGNMENT and one.better:
-            known[one.task] = (did[one.task], one.better)
+        if diagnosis.unique and diagnosis.cause is FailureCause.BAD_ASSIGNMENT and diagnosis.better:
+            assigned[diagnosis.task] = (did[diagnosis.task], diagnosis.better)
         # A later diagnosis without a better agent takes the earlier one back.
         else:
-            known.pop(one.task, None)
-    return {task: pair for task, pair in known.items() if did.get(task) == pair[0]}
+            assigned.pop(diagnosis.task, None)
+    return {task: pair for task, pair in assigned.items() if did.get(task) == pair[0]}
 
 
 def _last_seen(rounds: Sequence[Mapping[str, Any]], number: int) -> dict[str, int]:
@@ -198,11 +198,13 @@ def _repairs(run: RunContext, tasks: Sequence[Task]) -> list[LocalRepair]:
     types = {task.id: task.category for task in tasks}
     found = []
     for digest in run.state.history:
-        one = run.state.candidates[digest]
-        if one.answers and one.decision in (CandidateDecision.ADMITTED, CandidateDecision.REJECTED):
-            answered = dict.fromkeys(types[task] for task in one.answers if task in types)
-            skills = tuple(ref for ref in one.changed if ref.startswith(f"{Kind.SKILL}:"))
-            found.append(LocalRepair(one.name, tuple(answered), one.decision is CandidateDecision.ADMITTED, skills))
+        candidate = run.state.candidates[digest]
+        if candidate.answers and candidate.decision in (CandidateDecision.ADMITTED, CandidateDecision.REJECTED):
+            answered = dict.fromkeys(types[task] for task in candidate.answers if task in types)
+            skills = tuple(ref for ref in candidate.changed if ref.startswith(f"{Kind.SKILL}:"))
+            found.append(
+                LocalRepair(candidate.name, tuple(answered), candidate.decision is CandidateDecision.ADMITTED, skills)
+            )
     return found
 
 
@@ -210,7 +212,7 @@ MAX_TRIES = 2
 """How often a rejected change of agents is tried in a run, each time from another program."""
 
 
-def _tried(run: RunContext, program: Program) -> set[str]:
+def _closed_changes(run: RunContext, program: Program) -> set[str]:
     """Return the keys of the changes of agents that are not tried: rejected from this program, or too often."""
     ended = {record["iteration"]: record["decision"] for record in run.state.iterations}
     open_ends = (None, CandidateDecision.ADMITTED, CandidateDecision.INDECISIVE)

@@ -148,9 +148,9 @@ def assign_splits(tasks: Sequence[SplitRequest], ratios: SplitRatios) -> dict[st
     sizes = {name: len(own) for name, own in members.items()}
     left = {}
     for split, ratio in ((Split.TRAIN, ratios.train), (Split.VAL, ratios.val)):
-        given = {name: sum(task.split is split for task in own) for name, own in members.items()}
+        fixed = {name: sum(task.split is split for task in own) for name, own in members.items()}
         # What tasks have taken by name is taken off.
-        left[split] = {name: share - given[name] for name, share in _split_shares(sizes, ratio, given).items()}
+        left[split] = {name: share - fixed[name] for name, share in _split_shares(sizes, ratio, fixed).items()}
     for name, own in members.items():
         _assign_category(
             [task for task in own if task.split is None], {split: left[split][name] for split in left}, placed
@@ -175,14 +175,14 @@ def _hash_rank(task: SplitRequest) -> tuple[str, str]:
     return group, own
 
 
-def _split_shares(sizes: Mapping[str, int], ratio: float, given: Mapping[str, int]) -> dict[str, int]:
+def _split_shares(sizes: Mapping[str, int], ratio: float, fixed: Mapping[str, int]) -> dict[str, int]:
     """Return how many of each category go to a split, with those that name it."""
     if ratio == 0:
-        return dict(given)
+        return dict(fixed)
     # The small term is for shares such as .1 * 30, which a float puts below 3.
     target = floor(sum(sizes.values()) * ratio + 1e-9)
     exact = {name: size * ratio for name, size in sizes.items()}
-    least = {name: max(given[name], int(size >= 2)) for name, size in sizes.items()}
+    least = {name: max(fixed[name], int(size >= 2)) for name, size in sizes.items()}
     shares = {name: max(floor(exact[name] + 1e-9), least[name]) for name in sizes}
     for name in sorted(sizes, key=lambda name: (shares[name] - exact[name], name)):
         if sum(shares.values()) < target and shares[name] < sizes[name]:
@@ -383,27 +383,34 @@ class Price:
     input: float
     output: float
 
-    def of(self, given: int, got: int) -> float:
+    def of(self, input_tokens: int, output_tokens: int) -> float:
         """Return the cost of so many tokens."""
-        return (given * self.input + got * self.output) / _MILLION
+        return (input_tokens * self.input + output_tokens * self.output) / _MILLION
 
 
-def make_usage(given: int, got: int, calls: int, price: Price | None, told: float | None = None) -> ModelUsage:
+def make_usage(
+    input_tokens: int, output_tokens: int, calls: int, price: Price | None, stated_cost: float | None = None
+) -> ModelUsage:
     """Return a usage with its cost: as the model reports it, else by the price, else unknown."""
-    cost = told if told is not None else price.of(given, got) if price is not None else None
-    return ModelUsage(given, got, calls, cost)
+    cost = (
+        stated_cost if stated_cost is not None else price.of(input_tokens, output_tokens) if price is not None else None
+    )
+    return ModelUsage(input_tokens, output_tokens, calls, cost)
 
 
-def add_usage(one: ModelUsage, other: ModelUsage) -> ModelUsage:
+def add_usage(first: ModelUsage, second: ModelUsage) -> ModelUsage:
     """Return two usages as one. The cost is unknown where one of them made calls of unknown cost."""
     # A usage without calls and cost is empty, and must not make the other's cost unknown.
-    if not other.calls and other.cost is None:
-        return one
-    if not one.calls and one.cost is None:
-        return other
-    cost = None if one.cost is None or other.cost is None else one.cost + other.cost
+    if not second.calls and second.cost is None:
+        return first
+    if not first.calls and first.cost is None:
+        return second
+    cost = None if first.cost is None or second.cost is None else first.cost + second.cost
     return ModelUsage(
-        one.input_tokens + other.input_tokens, one.output_tokens + other.output_tokens, one.calls + other.calls, cost
+        first.input_tokens + second.input_tokens,
+        first.output_tokens + second.output_tokens,
+        first.calls + second.calls,
+        cost,
     )
 
 

@@ -87,47 +87,47 @@ class TryResult:
     why: str = ""
 
 
-def sentence_of(one: SkillTrial) -> str:
+def sentence_of(trial: SkillTrial) -> str:
     """Return the answer as sentences: on these tasks, what it took, and for tasks like these."""
-    parts = [_on_these(one), _side_effects(one), _like_these(one.like_these)]
+    parts = [_on_these(trial), _side_effects(trial), _like_these(trial.like_these)]
     return " ".join(filter(None, parts))
 
 
-def _on_these(one: SkillTrial) -> str:
-    its = one.on_these
+def _on_these(trial: SkillTrial) -> str:
+    claim = trial.on_these
     # The reason is more telling than the figures.
-    if one.why and its.answer is TryAnswer.CANNOT_TELL:
-        return f"{one.skill}: cannot tell. {one.why}"
-    if its.compared:
-        seen = f"The judge preferred the answer with {one.skill} in {its.fixed} of {its.tasks} tasks"
-        return f"{seen}, without it in {its.broken}: {_verdict(its)}{_p_text(its)}."
-    times = f"{its.repeats} of {its.repeats} times each"
-    other = "with the base" if one.against else "without"
+    if trial.why and claim.answer is TryAnswer.CANNOT_TELL:
+        return f"{trial.skill}: cannot tell. {trial.why}"
+    if claim.compared:
+        seen = f"The judge preferred the answer with {trial.skill} in {claim.fixed} of {claim.tasks} tasks"
+        return f"{seen}, without it in {claim.broken}: {_verdict(claim)}{_p_text(claim)}."
+    times = f"{claim.repeats} of {claim.repeats} times each"
+    other = "with the base" if trial.against else "without"
     # With steady repeats a p-value says no more than the counts do.
-    if its.steady:
-        with_, without = (f"{_number(one)} of {its.tasks}" for one in (its.passed_with, its.passed_without))
-        fixed = f"fixed {its.fixed} of {its.tasks}, broke {its.broken}"
-        return f"With {one.skill} {with_}, {other} {without}, {times}: {_verdict(its)} ({fixed})."
-    runs = its.tasks * its.repeats
-    with_, without = (_number(one * its.repeats) for one in (its.passed_with, its.passed_without))
-    head = f"With {one.skill} {with_} of {runs} runs of {its.tasks} tasks, {other} {without} of {runs}"
-    return f"{head}: {_verdict(its)}{_p_text(its)}."
+    if claim.steady:
+        with_, without = (f"{_number(passed)} of {claim.tasks}" for passed in (claim.passed_with, claim.passed_without))
+        fixed = f"fixed {claim.fixed} of {claim.tasks}, broke {claim.broken}"
+        return f"With {trial.skill} {with_}, {other} {without}, {times}: {_verdict(claim)} ({fixed})."
+    runs = claim.tasks * claim.repeats
+    with_, without = (_number(passed * claim.repeats) for passed in (claim.passed_with, claim.passed_without))
+    head = f"With {trial.skill} {with_} of {runs} runs of {claim.tasks} tasks, {other} {without} of {runs}"
+    return f"{head}: {_verdict(claim)}{_p_text(claim)}."
 
 
-def _verdict(its: ClaimOnTasks) -> str:
-    match its.answer:
+def _verdict(claim: ClaimOnTasks) -> str:
+    match claim.answer:
         case TryAnswer.HELPS:
             return "it helps on these tasks"
         case TryAnswer.HARMS:
             return "it harms on these tasks"
         case TryAnswer.NO_DIFFERENCE:
             # Rounded up: the claim must not be stronger than the computation.
-            return f"it makes no difference of more than {ceil(100 * its.difference)} points on these tasks"
+            return f"it makes no difference of more than {ceil(100 * claim.difference)} points on these tasks"
     return "cannot tell on these tasks"
 
 
-def _p_text(its: ClaimOnTasks) -> str:
-    return f" (p = {min(its.p, its.p_worse):.2g})"
+def _p_text(claim: ClaimOnTasks) -> str:
+    return f" (p = {min(claim.p, claim.p_worse):.2g})"
 
 
 def _number(value: float) -> str:
@@ -135,31 +135,31 @@ def _number(value: float) -> str:
     return f"{value:.0f}" if abs(value - round(value)) < 0.005 else f"{value:.2f}"
 
 
-def _side_effects(one: SkillTrial) -> str:
+def _side_effects(trial: SkillTrial) -> str:
     # Nothing was measured.
-    if not one.on_these.tasks:
+    if not trial.on_these.tasks:
         return ""
-    parts = [f"It was read in {one.read} of {one.on_these.tasks}."]
+    parts = [f"It was read in {trial.read} of {trial.on_these.tasks}."]
     costs = []
-    if one.tokens is not None:
-        costs.append(f"{one.tokens:+.0%} tokens".replace("%", " %"))
-    if one.seconds is not None:
-        costs.append(f"{abs(one.seconds):.0f} s {'more' if one.seconds >= 0 else 'less'} a task")
+    if trial.tokens is not None:
+        costs.append(f"{trial.tokens:+.0%} tokens".replace("%", " %"))
+    if trial.seconds is not None:
+        costs.append(f"{abs(trial.seconds):.0f} s {'more' if trial.seconds >= 0 else 'less'} a task")
     parts += [f"{', '.join(costs)}."] if costs else []
-    if one.fallen:
-        fell = (f"{name} ({100 * (after - before):+.0f} points)" for name, (before, after) in one.fallen.items())
+    if trial.fallen:
+        fell = (f"{name} ({100 * (after - before):+.0f} points)" for name, (before, after) in trial.fallen.items())
         parts.append(f"Worse: {', '.join(fell)}.")
     return " ".join(parts)
 
 
-def _like_these(its: GeneralClaim) -> str:
-    seen = f"({its.better} better, {its.worse} worse)"
-    if its.answer is not TryAnswer.CANNOT_TELL:
-        return f"For tasks like these in general: it {its.answer} {seen}."
+def _like_these(claim: GeneralClaim) -> str:
+    seen = f"({claim.better} better, {claim.worse} worse)"
+    if claim.answer is not TryAnswer.CANNOT_TELL:
+        return f"For tasks like these in general: it {claim.answer} {seen}."
     more = ""
     # Both readings of the numbers may agree.
-    if its.more is not None:
-        low, high = its.more
+    if claim.more is not None:
+        low, high = claim.more
         number = f"{low}" if low == high else f"{low} to {high}"
         more = f"; {number} more tasks would in 4 of 5 cases"
     return f"For tasks like these in general: cannot tell {seen}{more}."
@@ -182,22 +182,22 @@ def word_changes(before: str, after: str) -> list[tuple[str, str]]:
 
 def skills_to_json(skills: Sequence[SkillTrial]) -> list[dict[str, Any]]:
     """Return the results of skills as the ledger records them."""
-    return [asdict(one) for one in skills]
+    return [asdict(skill) for skill in skills]
 
 
 def skills_from_json(written: Sequence[Mapping[str, Any]]) -> list[SkillTrial]:
     """Return the results that `skills_to_json` wrote."""
-    return [_skill_from_json(dict(one)) for one in written]
+    return [_skill_from_json(dict(record)) for record in written]
 
 
-def _skill_from_json(given: dict[str, Any]) -> SkillTrial:
-    on_these = dict(given["on_these"])
+def _skill_from_json(record: dict[str, Any]) -> SkillTrial:
+    on_these = dict(record["on_these"])
     on_these["answer"] = TryAnswer(on_these["answer"])
-    like = dict(given["like_these"])
+    like = dict(record["like_these"])
     like["answer"] = TryAnswer(like["answer"])
     # JSON has no tuples.
     like["more"] = tuple(like["more"]) if like["more"] else None
-    fallen = {name: (before, after) for name, (before, after) in given["fallen"].items()}
-    answers = [TaskAnswers(**one) for one in given["answers"]]
+    fallen = {name: (before, after) for name, (before, after) in record["fallen"].items()}
+    answers = [TaskAnswers(**answer) for answer in record["answers"]]
     more = {"on_these": ClaimOnTasks(**on_these), "like_these": GeneralClaim(**like)}
-    return SkillTrial(**{**given, **more, "fallen": fallen, "answers": answers})
+    return SkillTrial(**{**record, **more, "fallen": fallen, "answers": answers})

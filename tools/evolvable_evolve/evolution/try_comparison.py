@@ -56,9 +56,9 @@ def _value_of(votes: Sequence[str]) -> float:
 
 def compared_claim(values: Mapping[str, float]) -> ClaimOnTasks:
     """Return the claim where a judge compared: one value a task, by signs."""
-    given = list(values.values())
-    better, worse = sum(one > 0 for one in given), sum(one < 0 for one in given)
-    p, p_worse = sign_flip_p_value(given), sign_flip_p_value([-one for one in given])
+    differences = list(values.values())
+    better, worse = sum(difference > 0 for difference in differences), sum(difference < 0 for difference in differences)
+    p, p_worse = sign_flip_p_value(differences), sign_flip_p_value([-difference for difference in differences])
     answer = TryAnswer.CANNOT_TELL
     # As in `decide_stage`: significance alone is not enough, one task proves little.
     if p <= SIDE_ALPHA and better - worse >= MIN_NET:
@@ -66,4 +66,6 @@ def compared_claim(values: Mapping[str, float]) -> ClaimOnTasks:
     elif p_worse <= SIDE_ALPHA and worse - better >= MIN_NET:
         answer = TryAnswer.HARMS
     net = float(better - worse)
-    return ClaimOnTasks(answer, len(given), 1, net, 0.0, better, worse, net, p, p_worse, False, 1.0, compared=True)
+    return ClaimOnTasks(
+        answer, len(differences), 1, net, 0.0, better, worse, net, p, p_worse, False, 1.0, compared=True
+    )

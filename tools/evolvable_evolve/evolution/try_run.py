@@ -80,7 +80,7 @@ async def _run_stage(run: RunContext, arms: Sequence[TryArm], stage: int) -> lis
     requests: list[TrialRequest] = [(program, task, stage - 1) for task in run.val for program in programs]
     trials = await run.measure(requests, f"try/{stage}")
     trials = await repeat_unfinished(run, programs, requests, trials, _ALONE, run.trials, f"try/alone-{stage}")
-    missing = [at for at, one in enumerate(trials) if not one.outcome.counts]
+    missing = [at for at, trial in enumerate(trials) if not trial.outcome.counts]
     if missing:
         again = await run.measure([requests[at] for at in missing], f"try/again-{stage}")
         for at, trial in zip(missing, again, strict=True):
@@ -93,16 +93,23 @@ async def _find_pleased(run: RunContext, seen: TryTrials, arms: Sequence[TryArm]
     found = {}
     for arm in arms:
         if arm.decision is not None and arm.decision.answer is TryAnswer.HELPS:
-            trials = [one for program in (run.base, arm.program) for own in seen.of(program).values() for one in own]
+            trials = [
+                trial for program in (run.base, arm.program) for own in seen.of(program).values() for trial in own
+            ]
             found[arm.ref] = await ask_about_style(run, run.val, trials, arm.program)
     return found
 
 
 def _refuse_failing(seen: TryTrials, arms: Sequence[TryArm], base: Program) -> None:
     """Raise ExecutorFailing where no trial of the first stage counts."""
-    trials = [one for arm in (base, *(arm.program for arm in arms)) for its in seen.of(arm).values() for one in its]
-    if trials and not any(one.outcome.counts for one in trials):
-        why = next((one.detail for one in trials if one.detail), "it did not say why").rstrip(".")
+    trials = [
+        trial
+        for arm in (base, *(arm.program for arm in arms))
+        for task_trials in seen.of(arm).values()
+        for trial in task_trials
+    ]
+    if trials and not any(trial.outcome.counts for trial in trials):
+        why = next((trial.detail for trial in trials if trial.detail), "it did not say why").rstrip(".")
         hint = "Fix it, then try again."
         raise ExecutorFailing(f"The executor fails, not one trial counted: {why}.", hint)
 
@@ -112,7 +119,7 @@ def _decide(run: RunContext, seen: TryTrials, arm: TryArm, stages: int, alpha: f
     repeats, tasks = arm.repeats, len(run.val)
     before, after = (seen.scores(program, repeats) for program in (run.base, arm.program))
     decision = decide_stage(before, after, repeats, stages, tasks, alpha)
-    missing = [repeats * tasks - sum(map(len, its.values())) for its in (before, after)]
+    missing = [repeats * tasks - sum(map(len, scores.values())) for scores in (before, after)]
     if missing[0] == missing[1] == 0:
         return decision
     filled = [seen.scores(program, repeats, filled=True) for program in (run.base, arm.program)]
@@ -130,14 +137,14 @@ def _goes_on(run: RunContext, seen: TryTrials, waiting: Sequence[TryArm], stage:
     for arm in waiting:
         before, after = (seen.scores(program, stage) for program in (run.base, arm.program))
         forecasts.append(forecast_rest(before, after, stage, stages, run.settings.seed))
-    whole = max(forecasts, key=lambda one: one.trials)
+    whole = max(forecasts, key=lambda forecast: forecast.trials)
     # A continued run has the forecasts of earlier stages.
     noted = len(run.state.stages)
     if noted < stage:
         cost = _unit_costs(run)
         fields = _forecast_fields(whole, len(run.val), 1 + len(waiting), cost)
         run.note("stage", stage=stage, forecast=fields, open=[arm.ref for arm in waiting])
-    return any(one.any_answer > HOPELESS for one in forecasts)
+    return any(forecast.any_answer > HOPELESS for forecast in forecasts)
 
 
 def _unit_costs(run: RunContext) -> tuple[float | None, float, float]:

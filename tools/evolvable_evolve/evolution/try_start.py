@@ -69,7 +69,7 @@ def plan_try(
     library: Library,
     caller: Caller,
     refs: Sequence[Ref],
-    listed: TryTaskList,
+    task_list: TryTaskList,
     executor: Mapping[str, Any],
     repeats: int = DEFAULT_STAGES,
 ) -> tuple[TryPlan, TryTaskList]:
@@ -80,15 +80,15 @@ def plan_try(
     arms, _ = _load_arms(library, caller, refs)
     for ref, program in zip(refs, arms, strict=True):
         # A list without tasks is no task set, and reading it raises.
-        if listed.tasks:
-            listed = listed.without(find_taught(library, listed.taskset, [ref], program))
-        if listed.tasks:
-            listed = listed.without(find_exposed(listed.taskset, program))
-    tasks = listed.tasks
+        if task_list.tasks:
+            task_list = task_list.without(find_taught(library, task_list.taskset, [ref], program))
+        if task_list.tasks:
+            task_list = task_list.without(find_exposed(task_list.taskset, program))
+    tasks = task_list.tasks
     if len(tasks) < MIN_TASKS:
-        raise _too_few(tasks, listed)
+        raise _too_few(tasks, task_list)
     # A judge compares two answers once, so further repeats would not be used.
-    if any(COMPARED in task.tags for task in listed.taskset.tasks):
+    if any(COMPARED in task.tags for task in task_list.taskset.tasks):
         repeats = 1
     forecast = forecast_found(len(tasks), repeats)
     # The forecast is for two arms, and all skills share one base.
@@ -96,9 +96,9 @@ def plan_try(
     most, likely = (1 + len(arms)) * len(tasks) * repeats, round(forecast.trials * share)
     plan = TryPlan(
         [str(ref) for ref in refs],
-        listed.source,
+        task_list.source,
         tasks,
-        listed.left_out,
+        task_list.left_out,
         repeats,
         most,
         likely,
@@ -106,29 +106,33 @@ def plan_try(
         forecast.found,
         carried_difference(len(tasks), repeats),
     )
-    return _with_costs(plan, library.store.home, executor), listed
+    return _with_costs(plan, library.store.home, executor), task_list
 
 
 def find_searched(home: Path, task_set: Ref, refs: Sequence[Ref]) -> dict[str, str]:
     """Return the tasks of a set that an adopted search for these resources used, with the reason to leave them out."""
     own, found = {ref.name for ref in refs}, dict[str, str]()
     for _, state in iter_run_states(home):
-        named = Ref.parse(str(state.settings.get("task_set", "")) or _TASK_SET)
+        set_ref = Ref.parse(str(state.settings.get("task_set", "")) or _TASK_SET)
         # A search whose edit is not live taught the skill nothing.
         live = bool(state.adoption) and not state.adoption.get("undone")
-        if live and named.name == task_set.name and own & {Ref.parse(one[0]).name for one in state.adoption["changes"]}:
+        if (
+            live
+            and set_ref.name == task_set.name
+            and own & {Ref.parse(change[0]).name for change in state.adoption["changes"]}
+        ):
             found |= dict.fromkeys(state.tasks, "taught: a search learned the skill from it")
     return found
 
 
-def _too_few(tasks: Sequence[TryTask], listed: TryTaskList) -> InvalidArgument:
+def _too_few(tasks: Sequence[TryTask], task_list: TryTaskList) -> InvalidArgument:
     reasons: dict[str, int] = {}
-    for why in listed.left_out.values():
+    for why in task_list.left_out.values():
         reasons[why] = reasons.get(why, 0) + 1
-    shown = "; ".join(f"{number} left out: {why}" for why, number in reasons.items())
-    text = f"{len(tasks)} tasks from {listed.source} are left, and an answer takes {MIN_TASKS} at least."
+    left_out = "; ".join(f"{number} left out: {why}" for why, number in reasons.items())
+    text = f"{len(tasks)} tasks from {task_list.source} are left, and an answer takes {MIN_TASKS} at least."
     hint = "Give others: `--from FILE.csv` with a question and an expected answer a row, or prompts by `--from -`."
-    return InvalidArgument(f"{text} {shown}".strip(), hint)
+    return InvalidArgument(f"{text} {left_out}".strip(), hint)
 
 
 def _load_arms(library: Library, caller: Caller, refs: Sequence[Ref]) -> tuple[list[Program], list[Any]]:
@@ -156,9 +160,9 @@ def _with_costs(plan: TryPlan, home: Path, executor: Mapping[str, Any]) -> TryPl
     return plan
 
 
-def _is_same(known: Mapping[str, Any], executor: Mapping[str, Any]) -> bool:
+def _is_same(recorded: Mapping[str, Any], executor: Mapping[str, Any]) -> bool:
     names = ("kind", "name", "model", "command")
-    return all(known.get(name) == executor.get(name) for name in names)
+    return all(recorded.get(name) == executor.get(name) for name in names)
 
 
 def start_try(
@@ -166,7 +170,7 @@ def start_try(
     caller: Caller,
     host: HostContext,
     refs: Sequence[Ref],
-    listed: TryTaskList,
+    task_list: TryTaskList,
     executor: Mapping[str, Any],
     options: Mapping[str, Any],
     *,
@@ -179,41 +183,41 @@ def start_try(
     ClientError.
     """
     repeats = int(options.get("test_repeats") or DEFAULT_STAGES)
-    plan, listed = plan_try(library, caller, refs, listed, executor, repeats)
-    taskset = listed.taskset
-    refuse_unapproved(library.store.home, taskset, f"The tasks from {listed.source}")
+    plan, task_list = plan_try(library, caller, refs, task_list, executor, repeats)
+    taskset = task_list.taskset
+    refuse_unapproved(library.store.home, taskset, f"The tasks from {task_list.source}")
     registered = registered_scorers(taskset.tasks, host.scorers)
     arms, pins = _load_arms(library, caller, refs)
-    judge, given = _judge_of(listed, host, dict(options))
+    judge, other_options = _judge_of(task_list, host, dict(options))
     # Before the settings, which name an artefact of its folder. It is removed again where a check fails.
     folder = create_run(library.store.home, library.store.clock())
     try:
-        kept = {path: base64.b64encode(data).decode("ascii") for path, data in taskset.files.items()}
+        encoded = {path: base64.b64encode(data).decode("ascii") for path, data in taskset.files.items()}
         settings = replace(
-            make_settings({**given, "mode": "any", "iterations": 0, "purpose": "try"}, internal=True),
+            make_settings({**other_options, "mode": "any", "iterations": 0, "purpose": "try"}, internal=True),
             task_set=_TASK_SET,
             task_set_digest=taskset.digest,
             test_digest=taskset.test_digest,
-            kept_tasks=folder.keep_json(kept),
+            kept_tasks=folder.store_json(encoded),
             program=tuple(pins),
             executor=add_helpers(executor, taskset),
             test_repeats=plan.repeats,
-            scorers={name: one.to_json() for name, one in registered.items()},
+            scorers={name: scorer.to_json() for name, scorer in registered.items()},
         )
         settings = replace(settings, judge=judge or judge_name(settings, taskset, host))
         check_available(settings, host, taskset.files)
         warnings = check_backend(settings, host, taskset)
         finalists = list(zip(plan.skills, arms, strict=True))
         about: dict[str, Any] = {
-            "source": listed.source,
-            _LEFT_OUT: listed.left_out,
+            "source": task_list.source,
+            _LEFT_OUT: task_list.left_out,
             "caller": str(caller.identity.principal),
         }
         about |= {"waits": True} if waits else {}
         exposed = _readable_copies(host, executor, arms)
         warnings = [*warnings, *_exposure_warnings(exposed)]
         about |= {_EXPOSED: exposed} if exposed else {}
-        about |= {"links": listed.links} if listed.links else {}
+        about |= {"links": task_list.links} if task_list.links else {}
         label = write_first_record(
             folder, settings, taskset, Program(), host, finalists, exploratory=False, about=about
         )
@@ -239,21 +243,21 @@ def _exposure_warnings(exposed: Sequence[str]) -> list[str]:
     return [f"{text} If it does, the run is void. `evolvable doctor` says what a sandbox takes."]
 
 
-def _judge_of(listed: TryTaskList, host: HostContext, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _judge_of(task_list: TryTaskList, host: HostContext, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the judge that compares answers, '' where nothing has to be compared, and the other options.
 
     Raises InvalidArgument where no judge is named.
     """
-    if not any(COMPARED in task.tags for task in listed.taskset.tasks):
+    if not any(COMPARED in task.tags for task in task_list.taskset.tasks):
         return "", options
-    who = str(options.get("judge") or next(iter(host.answering("judge")), ""))
+    judge = str(options.get("judge") or next(iter(host.answering("judge")), ""))
     # A hand-off would see both answers and who asks.
-    if not who or who.partition(":")[0] == "handoff":
+    if not judge or judge.partition(":")[0] == "handoff":
         raise InvalidArgument(
             "Prompts without an expected answer need a judge, who compares the answers with and without.",
             "Name one by --judge: anthropic[:MODEL], claude, codex, or a name of a judge or a model.",
         )
-    return who, options
+    return judge, options
 
 
 def read_try(home: Path, run: str | None) -> TryResult | None:

@@ -28,8 +28,8 @@ class TryTrials:
     def add(self, trials: Sequence[Trial]) -> None:
         """Add trials, each after the earlier ones of its task."""
         # In the order of their records, so that repeats are in theirs.
-        for one in trials:
-            self.by_arm.setdefault(one.program, {}).setdefault(one.task, []).append(one)
+        for trial in trials:
+            self.by_arm.setdefault(trial.program, {}).setdefault(trial.task, []).append(trial)
 
     def of(self, program: Program) -> Mapping[str, list[Trial]]:
         """Return the trials under a program, by task."""
@@ -39,7 +39,9 @@ class TryTrials:
         """Return the scores that count by task, of the first repeats. filled: missing trials count as failed."""
         found = {}
         for task, trials in self.of(program).items():
-            values = [float(one.score) for one in trials[:repeats] if one.outcome.counts and one.score is not None]
+            values = [
+                float(trial.score) for trial in trials[:repeats] if trial.outcome.counts and trial.score is not None
+            ]
             # With `filled` a missing repeat is a failed one.
             found[task] = values + [0.0] * (repeats - len(values) if filled else 0)
         return found
@@ -52,4 +54,4 @@ def is_compared(tasks: Sequence[Task]) -> bool:
 
 def first_output(trials: Sequence[Trial]) -> str | None:
     """Return the answer of the first trial that counts."""
-    return next((one.output for one in trials if one.outcome.counts), None)
+    return next((trial.output for trial in trials if trial.outcome.counts), None)

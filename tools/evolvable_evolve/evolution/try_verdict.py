@@ -55,14 +55,14 @@ def record_answer(
         # A clear answer stands although the trial ended early; a void one never does.
         if void or style or (why and claim.answer not in (TryAnswer.HELPS, TryAnswer.HARMS)):
             claim = replace(claim, answer=TryAnswer.CANNOT_TELL)
-        one = _skill_trial(run, seen, arm, claim, compared.get(arm.ref), why)
-        skills.append(replace(one, sentence=sentence_of(one)))
+        skill_trial = _skill_trial(run, seen, arm, claim, compared.get(arm.ref), why)
+        skills.append(replace(skill_trial, sentence=sentence_of(skill_trial)))
     first = skills[0]
     run.note(
         "verdict",
         verdict=str(first.on_these.answer) if len(skills) == 1 else f"{len(skills)} skills tried",
         candidate="",
-        why=" ".join(one.sentence for one in skills),
+        why=" ".join(skill.sentence for skill in skills),
         look=0,
         alpha=SIDE_ALPHA,
         p=first.on_these.p,
@@ -104,16 +104,16 @@ def _claim(
 
 def joint_answers(claims: Sequence[ClaimOnTasks]) -> list[ClaimOnTasks]:
     """Return the answers of several comparisons that were made at once; each p-value stays as it was alone."""
-    helps, harms = step_up([one.p for one in claims]), step_up([one.p_worse for one in claims])
+    helps, harms = step_up([claim.p for claim in claims]), step_up([claim.p_worse for claim in claims])
     joint = []
-    for at, one in enumerate(claims):
+    for at, claim in enumerate(claims):
         # The rule is about help and harm; no difference is a claim of another kind and stays.
-        answer: TryAnswer = TryAnswer.CANNOT_TELL if one.answer is not TryAnswer.NO_DIFFERENCE else one.answer
-        if helps[at] and one.net >= MIN_NET:
+        answer: TryAnswer = TryAnswer.CANNOT_TELL if claim.answer is not TryAnswer.NO_DIFFERENCE else claim.answer
+        if helps[at] and claim.net >= MIN_NET:
             answer = TryAnswer.HELPS
-        elif harms[at] and one.net <= -MIN_NET:
+        elif harms[at] and claim.net <= -MIN_NET:
             answer = TryAnswer.HARMS
-        joint.append(replace(one, answer=answer))
+        joint.append(replace(claim, answer=answer))
     return joint
 
 
@@ -123,17 +123,17 @@ def joint_results(results: Sequence[TryResult]) -> list[TryResult]:
     claims = joint_answers([results[at].skills[place].on_these for at, place in places])
     skills = [list(result.skills) for result in results]
     for (at, place), claim in zip(places, claims, strict=True):
-        one = skills[at][place]
+        skill = skills[at][place]
         # A run that could not tell for a reason of its own keeps that answer.
-        if not (one.why and one.on_these.answer is TryAnswer.CANNOT_TELL):
-            one = replace(one, on_these=claim)
-            skills[at][place] = replace(one, sentence=sentence_of(one))
+        if not (skill.why and skill.on_these.answer is TryAnswer.CANNOT_TELL):
+            skill = replace(skill, on_these=claim)
+            skills[at][place] = replace(skill, sentence=sentence_of(skill))
     return [replace(result, skills=own) for result, own in zip(results, skills, strict=True)]
 
 
 def _coverage_problem(run: RunContext, seen: TryTrials, arm: TryArm) -> str:
     planned = arm.repeats * len(run.val)
-    counts = [sum(map(len, seen.scores(one, arm.repeats).values())) for one in (run.base, arm.program)]
+    counts = [sum(map(len, seen.scores(program, arm.repeats).values())) for program in (run.base, arm.program)]
     if planned and min(counts) < _MIN_SHARE * planned:
         return f"Only {counts[0]} of {planned} trials without it and {counts[1]} with it came to a result."
     return ""
@@ -155,8 +155,8 @@ def _void_reason(run: RunContext, seen: TryTrials, arms: Sequence[TryArm]) -> st
     own = "\n".join(task.prompt for task in run.val)
     # A line that a prompt has shows nothing when it is in a trace.
     marks = {mark for mark in (*marks, *run.state.about.get("exposed", ())) if mark not in own}
-    trials = [one for its in seen.of(run.base).values() for one in its]
-    read = sum(bool(refs.intersection(one.read)) or any(mark in one.trace for mark in marks) for one in trials)
+    trials = [trial for task_trials in seen.of(run.base).values() for trial in task_trials]
+    read = sum(bool(refs.intersection(trial.read)) or any(mark in trial.trace for mark in marks) for trial in trials)
     return f"The run is void: the arm without it read the skill in {read} of {len(trials)} trials." if read else ""
 
 
@@ -169,11 +169,13 @@ def _skill_trial(
     why: str,
 ) -> SkillTrial:
     before, after = (seen.of(program) for program in (run.base, arm.program))
-    means = [_means(seen.scores(program, arm.repeats)) for program in (run.base, arm.program)]
+    mean_scores = [_mean_scores(seen.scores(program, arm.repeats)) for program in (run.base, arm.program)]
     gains = (
         dict(compared)
         if compared is not None
-        else {task: means[1][task] - means[0][task] for task in means[0].keys() & means[1].keys()}
+        else {
+            task: mean_scores[1][task] - mean_scores[0][task] for task in mean_scores[0].keys() & mean_scores[1].keys()
+        }
     )
     # Tasks that are alike are one group: together they say once what they say.
     groups: dict[str, float] = {}
@@ -181,7 +183,7 @@ def _skill_trial(
         if task.id in gains:
             groups[task.group or task.id] = groups.get(task.group or task.id, 0.0) + gains[task.id]
     refs = {arm.ref, *(part.ref for part in arm.program.parts)}
-    read = sum(any(refs.intersection(one.read) for one in after.get(task.id, ())) for task in run.val)
+    read = sum(any(refs.intersection(trial.read) for trial in after.get(task.id, ())) for task in run.val)
     tokens, seconds = _cost_change(before, after)
     return SkillTrial(
         arm.ref.partition(":")[2] or arm.ref,
@@ -190,14 +192,14 @@ def _skill_trial(
         read,
         tokens,
         seconds,
-        _fallen(run.val, means) if compared is None else {},
-        _answers(run.val, before, after, means),
+        _fallen_categories(run.val, mean_scores) if compared is None else {},
+        _answers(run.val, before, after, mean_scores),
         why,
         against=", ".join(part.ref for part in run.base.parts),
     )
 
 
-def _means(scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
+def _mean_scores(scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
     return {task: fmean(values) for task, values in scores.items() if values}
 
 
@@ -205,24 +207,32 @@ def _cost_change(
     before: Mapping[str, Sequence[Trial]], after: Mapping[str, Sequence[Trial]]
 ) -> tuple[float | None, float | None]:
     """Return the relative change in tokens and the change in seconds, a trial."""
-    arms = [[one for its in arm.values() for one in its if one.outcome.counts] for arm in (before, after)]
+    arms = [
+        [trial for task_trials in arm.values() for trial in task_trials if trial.outcome.counts]
+        for arm in (before, after)
+    ]
     if not all(arms):
         return None, None
-    tokens = [fmean(one.usage.input_tokens + one.usage.output_tokens for one in arm) for arm in arms]
-    walls = [fmean(one.wall for one in arm) for arm in arms]
+    tokens = [fmean(trial.usage.input_tokens + trial.usage.output_tokens for trial in arm) for arm in arms]
+    walls = [fmean(trial.wall for trial in arm) for arm in arms]
     return (tokens[1] / tokens[0] - 1 if tokens[0] and tokens[1] else None), walls[1] - walls[0]
 
 
-def _fallen(tasks: Sequence[Task], means: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, float]]:
+def _fallen_categories(
+    tasks: Sequence[Task], mean_scores: Sequence[Mapping[str, float]]
+) -> dict[str, tuple[float, float]]:
     """Return the categories whose mean fell, where there are several categories."""
     by_category: dict[str, list[tuple[float, float]]] = {}
     for task in tasks:
-        if task.id in means[0] and task.id in means[1]:
-            by_category.setdefault(task.category, []).append((means[0][task.id], means[1][task.id]))
+        if task.id in mean_scores[0] and task.id in mean_scores[1]:
+            by_category.setdefault(task.category, []).append((mean_scores[0][task.id], mean_scores[1][task.id]))
     # One category is the whole comparison, which has its own answer.
     if len(by_category) < 2:
         return {}
-    found = {name: (fmean(one for one, _ in its), fmean(two for _, two in its)) for name, its in by_category.items()}
+    found = {
+        name: (fmean(before for before, _ in pairs), fmean(after for _, after in pairs))
+        for name, pairs in by_category.items()
+    }
     return {name: pair for name, pair in sorted(found.items()) if pair[1] < pair[0]}
 
 
@@ -230,15 +240,15 @@ def _answers(
     tasks: Sequence[Task],
     before: Mapping[str, Sequence[Trial]],
     after: Mapping[str, Sequence[Trial]],
-    means: Sequence[Mapping[str, float]],
+    mean_scores: Sequence[Mapping[str, float]],
 ) -> list[TaskAnswers]:
     return [
         TaskAnswers(
             task.id,
             task.category,
             task.prompt[:MAX_SHOWN_TEXT],
-            means[0].get(task.id),
-            means[1].get(task.id),
+            mean_scores[0].get(task.id),
+            mean_scores[1].get(task.id),
             (first_output(before.get(task.id, ())) or "")[:MAX_SHOWN_TEXT],
             (first_output(after.get(task.id, ())) or "")[:MAX_SHOWN_TEXT],
         )

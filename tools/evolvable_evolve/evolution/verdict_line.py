@@ -22,12 +22,12 @@ _HELPS = {str(Ruling.PROMOTE), str(Ruling.BETTER_HERE)}
 
 def verdict_line(state: RunState, records: Iterable[LedgerRecord]) -> str:
     """Return the verdict of a run that searched or measured as sentences, '' where nothing was measured to its end."""
-    its = state.verdict
+    verdict = state.verdict
     # A trial of skills has sentences of its own.
-    if not its.get("interval") or "tried" in its:
+    if not verdict.get("interval") or "tried" in verdict:
         return ""
     names = _names(state)
-    parts = [f"{', '.join(names)} {_word(its)}."]
+    parts = [f"{', '.join(names)} {_word(verdict)}."]
     candidate = state.candidates.get(state.finalist)
     if candidate is not None:
         parts += _side_effects(state, candidate, records, names)
@@ -42,11 +42,11 @@ def _names(state: RunState) -> list[str]:
     return [ref.removeprefix("skill:") for ref in refs] or ["The program"]
 
 
-def _word(its: Mapping[str, Any]) -> str:
+def _word(verdict: Mapping[str, Any]) -> str:
     """Return helps, harms, makes no difference of more than so much, or cannot tell, with the figures."""
-    ruling, gain = str(its["verdict"]), float(its["delta"])
-    low, high = (float(one) for one in its["interval"])
-    seen = f"({100 * gain:+.0f} points, 95 % {100 * low:+.0f} to {100 * high:+.0f}, {its['n']} tasks)"
+    ruling, gain = str(verdict["verdict"]), float(verdict["delta"])
+    low, high = (float(bound) for bound in verdict["interval"])
+    seen = f"({100 * gain:+.0f} points, 95 % {100 * low:+.0f} to {100 * high:+.0f}, {verdict['n']} tasks)"
     if ruling in _HELPS:
         where = " on these tasks" if ruling == Ruling.BETTER_HERE else ""
         return f"helps{where} {seen}"
@@ -72,29 +72,29 @@ def _side_effects(
     parts = []
     if after:
         refs = set(candidate.changed or names)
-        read = sum(bool(refs.intersection(one.read)) for one in after)
+        read = sum(bool(refs.intersection(trial.read)) for trial in after)
         parts.append(f"It was read in {read} of {len(after)} trials.")
     if before and after:
         parts.append(f"A trial took {_cost(after)} with it, and {_cost(before)} without.")
-    if fallen := _fallen(state, candidate):
+    if fallen := _fallen_categories(state, candidate):
         parts.append(f"Worse in validation: {', '.join(fallen)}.")
     return parts
 
 
 def _cost(trials: Sequence[Trial]) -> str:
-    tokens = fmean(one.usage.input_tokens + one.usage.output_tokens for one in trials)
-    return f"{tokens:,.0f} tokens and {fmean(one.wall for one in trials):.1f} s"
+    tokens = fmean(trial.usage.input_tokens + trial.usage.output_tokens for trial in trials)
+    return f"{tokens:,.0f} tokens and {fmean(trial.wall for trial in trials):.1f} s"
 
 
-def _fallen(state: RunState, candidate: RunCandidate) -> list[str]:
+def _fallen_categories(state: RunState, candidate: RunCandidate) -> list[str]:
     """Return the categories that came out worse in validation, where there are several."""
     before = candidate.parent_scores or state.candidates[state.base].scores
     changes: dict[str, list[float]] = {}
     for task in candidate.scores.keys() & before.keys():
         category = state.tasks.get(task, ("", "other"))[1]
         changes.setdefault(category, []).append(candidate.scores[task] - before[task])
-    means = {name: fmean(values) for name, values in changes.items()}
+    category_means = {name: fmean(values) for name, values in changes.items()}
     # One category is the whole comparison.
-    if len(means) < 2:
+    if len(category_means) < 2:
         return []
-    return [f"{name} ({100 * change:+.0f} points)" for name, change in sorted(means.items()) if change < 0]
+    return [f"{name} ({100 * change:+.0f} points)" for name, change in sorted(category_means.items()) if change < 0]

@@ -61,15 +61,15 @@ class AgsTools:
         ags_answer."""
         allowance = ags_allowance(self._config)
         name = executor or next(iter(allowance.executors if allowance else ()), "")
-        means = evolve_context(self._config)
-        named = means.commands["executors"] if means.commands else None
+        host = evolve_context(self._config)
+        commands = host.commands["executors"] if host.commands else None
         if not name:
             raise InvalidArgument("No executor is allowed to callers.", "The person sets budgets.ags; see docs/ags.md.")
-        limit = SpendLimit(max_cost, *(None if one is None else int(one) for one in (max_tokens, max_calls)))
-        spec = parse_executor_spec(name, named, means.models)
+        limit = SpendLimit(max_cost, *(None if amount is None else int(amount) for amount in (max_tokens, max_calls)))
+        spec = parse_executor_spec(name, commands, host.models)
         about = (task, spec, planner, tuple(agents or ()))
-        asked = AgsRequest(*about, limit=limit, checks=tuple(checks or ()), judge=judge or "")
-        begun = start_ags(self._library, self._who(ctx), means, asked, allowance)
+        request = AgsRequest(*about, limit=limit, checks=tuple(checks or ()), judge=judge or "")
+        begun = start_ags(self._library, self._who(ctx), host, request, allowance)
         self._drive(begun.run)
         return begun
 
@@ -80,7 +80,7 @@ class AgsTools:
     ) -> ags.AgsStatus:
         """See how far a run of agents is: its state, its plan with summaries, its result and cost. Where it waits, the
         answer has what ags_answer is for. States: running, waiting, stopped, interrupted, finished."""
-        return _marked(ags.ags_status(self._config.home, run, since))
+        return _mark_texts(ags.ags_status(self._config.home, run, since))
 
     def ags_answer(
         self,
@@ -94,10 +94,10 @@ class AgsTools:
         if (text is None) == (plan is None):
             raise InvalidArgument("Give a text or a plan.", "ags_status shows which of them the run waits for.")
         answer: Any = text if text is not None else plan
-        taken = ags.answer_ags(self._library, self._who(ctx), run, answer)
-        if taken.goes_on:
-            self._drive(taken.run)
-        return taken
+        control = ags.answer_ags(self._library, self._who(ctx), run, answer)
+        if control.goes_on:
+            self._drive(control.run)
+        return control
 
     def ags_stop(self, run: RunName = None) -> ags.AgsControl:
         """Stop a run. The results of its items stay; a person can resume it."""
@@ -111,18 +111,21 @@ class AgsTools:
         return caller_of(self._caller, ctx, self._sessions)
 
 
-def _marked(status: ags.AgsStatus) -> ags.AgsStatus:
+def _mark_texts(status: ags.AgsStatus) -> ags.AgsStatus:
     """Return the status with the texts of agents and planners between marks."""
     marks = AnswerMarks(True)
     items = [
-        {**one, "subtask": marks.line(one["subtask"])}
-        | {name: marks.line(one[name]) for name in ("summary", "criterion") if name in one}
-        for one in status.items
+        {**item, "subtask": marks.line(item["subtask"])}
+        | {name: marks.line(item[name]) for name in ("summary", "criterion") if name in item}
+        for item in status.items
     ]
     events = [replace(event, what=marks.line(event.what)) for event in status.events]
     improvements = [
-        {name: marks.line(value) if name in ("line", "summary", "why") else value for name, value in one.items()}
-        for one in status.improvements
+        {
+            name: marks.line(value) if name in ("line", "summary", "why") else value
+            for name, value in improvement.items()
+        }
+        for improvement in status.improvements
     ]
     return replace(
         status,

@@ -47,14 +47,14 @@ class AdoptionGate(ConfirmationGate):
 
         Raises NotPromoted, Refused for a change that is too long for a question.
         """
-        shown = preview_adoption(self._home, arguments.get("run"))
-        lines = [f"Adopt what run {shown.run} found? {shown.verdict} [{shown.label}]: {shown.why}"]
-        for title, rows in (("It can do now", shown.capabilities), ("The scan found", shown.findings)):
+        preview = preview_adoption(self._home, arguments.get("run"))
+        lines = [f"Adopt what run {preview.run} found? {preview.verdict} [{preview.label}]: {preview.why}"]
+        for title, rows in (("It can do now", preview.capabilities), ("The scan found", preview.findings)):
             lines += [f"{title}:", *(f"- {row}" for row in rows)] if rows else [f"{title}: nothing new."]
-        text = "\n".join([*lines, shown.diff])
+        text = "\n".join([*lines, preview.diff])
         if len(text) > MAX_QUESTION:
             raise Refused(
-                f"The change of run {shown.run} has {len(shown.diff):,} characters, too many for one question.",
+                f"The change of run {preview.run} has {len(preview.diff):,} characters, too many for one question.",
                 "A person adopts it at a terminal, where all of it is shown.",
             )
         return text
@@ -86,25 +86,25 @@ class RunStartGate(ConfirmationGate):
         """Return what the person is asked. Raises Refused, InvalidArgument for what nobody named."""
         # `evolve_continue` names a run and no executor.
         if "executor" not in arguments:
-            return self._continued(arguments)
+            return self._continue_question(arguments)
         settings = arguments.get("settings")
         settings = settings if isinstance(settings, Mapping) else {}
-        who = proposer_of(self._config, arguments.get("brain"), settings)
+        proposer = proposer_of(self._config, arguments.get("brain"), settings)
         taskset = self._taskset(arguments.get("task_set"))
         lines = [
             f"Start an evolution on {_short_line(arguments.get('task_set'))} of"
             f" {_short_line(arguments.get('program'))}?",
-            f"The tasks are done by {self._named('executors', arguments['executor'])}",
-            f"Proposals are made by {self._named('proposers', who)}",
+            f"The tasks are done by {self._describe_role('executors', arguments['executor'])}",
+            f"Proposals are made by {self._describe_role('proposers', proposer)}",
         ]
         if settings.get("rounds"):
             lines.append(
                 f"Each answer is improved up to {_short_line(settings['rounds'])} times: more calls of its model."
             )
-        lines += self._judge_lines(taskset, {**settings, "brain": who})
+        lines += self._judge_lines(taskset, {**settings, "brain": proposer})
         lines.append(f"It runs in {self._config.home} with your rights, and opens the sealed test at its end.")
         lines.append(self._look_cost(taskset))
-        return "\n".join([*lines, _spends(given_values(arguments) | _limits(settings))])
+        return "\n".join([*lines, _describe_limits(given_values(arguments) | _limits(settings))])
 
     def _taskset(self, task_set: Any) -> TaskSet | None:
         """Return the task set that a text names. One that cannot be read is named by the run itself."""
@@ -114,8 +114,10 @@ class RunStartGate(ConfirmationGate):
             return None
 
     def _judge_lines(self, taskset: TaskSet | None, settings: Mapping[str, Any]) -> list[str]:
-        who = settings.get("judge") or (judge_of(self._config, taskset, settings) if taskset is not None else "handoff")
-        return [] if who == "handoff" else [f"Answers are judged by {self._named('judges', who)}"]
+        judge = settings.get("judge") or (
+            judge_of(self._config, taskset, settings) if taskset is not None else "handoff"
+        )
+        return [] if judge == "handoff" else [f"Answers are judged by {self._describe_role('judges', judge)}"]
 
     def _look_cost(self, taskset: TaskSet | None) -> str:
         """Return what opening the test costs later runs."""
@@ -129,38 +131,40 @@ class RunStartGate(ConfirmationGate):
             return "Opening the test makes each later promotion on its tasks harder."
         return describe_look(look)
 
-    def _continued(self, arguments: Mapping[str, Any]) -> str:
+    def _continue_question(self, arguments: Mapping[str, Any]) -> str:
         folder = find_run(self._config.home, arguments.get("run"))
         state = load_run_state(folder)
         executor = state.settings.get("executor", {})
-        who = executor.get("name") or executor.get("model") or executor.get("kind")
+        executor_name = executor.get("name") or executor.get("model") or executor.get("kind")
         command = f" ({_short_line(executor['command'])})" if executor.get("command") else ""
         lines = [
             f"Go on with run {folder.id} on {_short_line(state.settings.get('task_set'))}?",
-            f"The tasks are done by {_short_line(executor.get('kind'))} {_short_line(who)}{command}",
+            f"The tasks are done by {_short_line(executor.get('kind'))} {_short_line(executor_name)}{command}",
             f"So far it took {state.bill.tokens:,} tokens and ${state.bill.cost:.2f}.",
         ]
         # A run that opened its test before the stop does not open it again.
         if not state.looks:
             lines.append(self._look_cost(self._taskset(state.settings.get("task_set"))))
         old = {f"max_{name}": value for name, value in given_values(state.settings.get("limit", {})).items()}
-        return "\n".join([*lines, _spends(old | given_values(arguments))])
+        return "\n".join([*lines, _describe_limits(old | given_values(arguments))])
 
-    def _named(self, role: str, who: Any) -> str:
+    def _describe_role(self, role: str, name: Any) -> str:
         """Return the description of a name, with the command that it stands for."""
-        if not isinstance(who, str):
+        if not isinstance(name, str):
             raise InvalidArgument("executor, brain and judge are texts.", "Such as claude:MODEL, or a name.")
-        text = _short_line(who)
-        if "," in who:
-            return "; where it gives no answer, by ".join(self._named(role, one.strip()) for one in who.split(","))
-        if (model := self._config.person.endpoints.get(who)) is not None:
+        text = _short_line(name)
+        if "," in name:
+            return "; where it gives no answer, by ".join(
+                self._describe_role(role, part.strip()) for part in name.split(",")
+            )
+        if (model := self._config.person.endpoints.get(name)) is not None:
             return f"{text}, the model {_short_line(model.model)} at {_short_line(model.url)}"
-        if who.partition(":")[0] in ("claude", "codex", "anthropic", "handoff", "simulated"):
+        if name.partition(":")[0] in ("claude", "codex", "anthropic", "handoff", "simulated"):
             return text
         commands = named_commands(self._config)
         # A proposer may judge too, so a name that is no judge's is looked up there.
-        roles = (role, "proposers") if role == "judges" and who in commands["proposers"].commands else (role,)
-        command = commands[roles[-1]].get(who)
+        roles = (role, "proposers") if role == "judges" and name in commands["proposers"].commands else (role,)
+        command = commands[roles[-1]].get(name)
         return f"{text}, the command {_short_line(list(command.words))}"
 
 
@@ -187,7 +191,7 @@ class MeasurementGate(RunStartGate):
         what = f"the finalist of run {_short_line(run)}" if run else _short_line(arguments.get("program"))
         against = _short_line(arguments.get("against") or "none")
         lines = [f"Measure {what} against {against} on {_short_line(arguments.get('task_set'))}?"]
-        lines += [f"The tasks are done by {self._named('executors', one)}" for one in executors]
+        lines += [f"The tasks are done by {self._describe_role('executors', executor)}" for executor in executors]
         taskset = self._taskset(arguments.get("task_set"))
         lines += self._judge_lines(taskset, settings)
         rights = f"It runs in {self._config.home} with your rights"
@@ -195,7 +199,7 @@ class MeasurementGate(RunStartGate):
             lines += [f"{rights}, and opens the sealed test.", self._look_cost(taskset)]
         else:
             lines.append(f"{rights}, on train and validation. The sealed test stays closed.")
-        spends = _spends(given_values(arguments) | _limits(settings))
+        spends = _describe_limits(given_values(arguments) | _limits(settings))
         return "\n".join([*lines, f"Under each executor: {spends}" if len(executors) > 1 else spends])
 
 
@@ -232,12 +236,12 @@ class TryGate(RunStartGate):
         tasks = f"{len(prompts)} prompts" if isinstance(prompts, list) else "tasks of your finished sessions"
         lines = [
             f"Try {_short_line(arguments.get('skill'))}, with it and without, on {tasks}, up to five times each?",
-            f"The tasks are done by {self._named('executors', arguments.get('executor'))}",
+            f"The tasks are done by {self._describe_role('executors', arguments.get('executor'))}",
         ]
         if judge := arguments.get("judge"):
-            lines.append(f"Answers are compared by {self._named('judges', judge)}")
+            lines.append(f"Answers are compared by {self._describe_role('judges', judge)}")
         lines.append(f"It runs in {self._config.home} with your rights. No sealed test is opened.")
-        return "\n".join([*lines, _spends(given_values(arguments))])
+        return "\n".join([*lines, _describe_limits(given_values(arguments))])
 
 
 class PilotGate(RunStartGate):
@@ -256,17 +260,19 @@ class PilotGate(RunStartGate):
             [
                 f"Run three trials of {_short_line(arguments.get('program'))} on"
                 f" {_short_line(arguments.get('task_set'))}, to see what an evolution would cost?",
-                f"The tasks are done by {self._named('executors', arguments['executor'])}",
+                f"The tasks are done by {self._describe_role('executors', arguments['executor'])}",
                 f"They run in {self._config.home} with your rights. The sealed test stays closed.",
-                _spends(given_values(arguments)),
+                _describe_limits(given_values(arguments)),
             ]
         )
 
 
-def proposer_of(config: Config, brain: object, settings: Mapping[str, Any]) -> str:
+def proposer_of(config: Config, proposer: object, settings: Mapping[str, Any]) -> str:
     """Return who proposes in a run: as the call says, else as the person said of the role, else the caller."""
     # `settings` first: they are what the run is started with.
-    return str(settings.get("brain") or brain or ",".join(config.person.model_roles.get("proposer", ())) or "handoff")
+    return str(
+        settings.get("brain") or proposer or ",".join(config.person.model_roles.get("proposer", ())) or "handoff"
+    )
 
 
 def judge_of(config: Config, taskset: TaskSet, settings: Mapping[str, Any]) -> str:
@@ -289,8 +295,8 @@ def given_values(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _spends(given: Mapping[str, Any]) -> str:
-    limits = [text.format(_short_line(given[name])) for name, text in _LIMITS.items() if name in given]
+def _describe_limits(amounts: Mapping[str, Any]) -> str:
+    limits = [text.format(_short_line(amounts[name])) for name, text in _LIMITS.items() if name in amounts]
     return f"It may spend {', '.join(limits)}." if limits else "There is no limit on what it may spend."
 
 

@@ -128,8 +128,8 @@ class EvolveTools:
         options["brain"] = proposer_of(self._config, brain, options)
         options |= given_values({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
         self._check_commands(ctx, [executor], options["brain"], self._judge_of(ctx, tasks, options))
-        means, [spec] = self._executors([executor])
-        begun = start_run(self._library, self._who(ctx), means, tasks, refs, spec, options, merge or ())
+        host, [spec] = self._executors([executor])
+        begun = start_run(self._library, self._who(ctx), host, tasks, refs, spec, options, merge or ())
         self._drive(begun.run)
         return begun
 
@@ -154,10 +154,10 @@ class EvolveTools:
         run: RunName = None,
     ) -> evolution.SubmittedAnswer:
         """Hand in the answer to a question of a run; the run goes on with it."""
-        taken = evolution.submit_answer(self._config.home, run, question_id, answer)
-        if taken.goes_on:
-            self._drive(taken.run)
-        return taken
+        submitted = evolution.submit_answer(self._config.home, run, question_id, answer)
+        if submitted.goes_on:
+            self._drive(submitted.run)
+        return submitted
 
     def evolve_stop(self, run: RunName = None) -> evolution.ControlResult:
         """Stop a run. What was measured stays; evolve_continue goes on with it."""
@@ -217,14 +217,14 @@ class EvolveTools:
         client is asked first. Returns at once: evolve_status shows each run, evolve_report the joint result."""
         options = dict(settings or {}) | given_values({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
         options["open_test"] = open_test
-        tasks, refs, who = Ref.parse(task_set), [Ref.parse(ref) for ref in program or ()], self._who(ctx)
+        tasks, refs, caller = Ref.parse(task_set), [Ref.parse(ref) for ref in program or ()], self._who(ctx)
         self._check_commands(ctx, executors, self._judge_of(ctx, tasks, options))
-        means, specs = self._executors(executors)
+        host, specs = self._executors(executors)
         begun = start_measurement(
-            self._library, who, means, tasks, refs, specs, options, against=against, source=source
+            self._library, caller, host, tasks, refs, specs, options, against=against, source=source
         )
-        for one in begun.runs:
-            self._drive(one.run)
+        for run in begun.runs:
+            self._drive(run.run)
         return begun
 
     def try_skill(
@@ -249,13 +249,13 @@ class EvolveTools:
         no difference of more than X, or cannot tell."""
         self._refuse_unregistered(executor, judge)
         self._check_commands(ctx, [executor], *([judge] if judge else []))
-        means, [spec] = self._executors([executor])
+        host, [spec] = self._executors([executor])
         limits = given_values({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
-        listed = self._try_tasks(prompts, expected, judged=bool(judge))
-        who, refs, waits = self._who(ctx), [Ref.parse(skill)], waits_for_person.get()
+        task_list = self._try_tasks(prompts, expected, judged=bool(judge))
+        caller, refs, waits = self._who(ctx), [Ref.parse(skill)], waits_for_person.get()
         with budget_turn(self._config.home, EVOLVE_DIR):
-            given = {"judge": judge, **within_budget(self._config, executor, judge, limits)}
-            begun = start_try(self._library, who, means, refs, listed, spec, given, waits=waits)
+            options = {"judge": judge, **within_budget(self._config, executor, judge, limits)}
+            begun = start_try(self._library, caller, host, refs, task_list, spec, options, waits=waits)
         if waits:
             note = f"It waits in the inbox as run {begun.run}: a person begins it. Nothing was run."
             return replace(begun, warnings=[*begun.warnings, note], waits=True)
@@ -267,19 +267,19 @@ class EvolveTools:
         if prompts is not None:
             return tasks_of_prompts(prompts) if expected is None else tasks_of_answers(prompts, expected)
         places = read_machine(self._config.project).transcripts
-        page = list_sessions(places, self._library.store.backend.observations.taken, MAX_TRY_SESSIONS, None)
-        paths = [Path(one.path) for one in page.sessions if one.taken != "skipped"]
+        page = list_sessions(places, self._library.store.backend.observations.ingested_session, MAX_TRY_SESSIONS, None)
+        paths = [Path(session.path) for session in page.sessions if session.taken != "skipped"]
         return tasks_of_draft(evolution.draft_from_sessions(self._library, paths), judged=judged)
 
     def _refuse_unregistered(self, *names: str) -> None:
         """Raise Refused for an executor or a judge that no person registered by a name."""
         commands = named_commands(self._config)
-        known = {*self._config.person.endpoints}
-        known |= {name for role in ("executors", "judges") for name in commands[role].commands}
+        registered = {*self._config.person.endpoints}
+        registered |= {name for role in ("executors", "judges") for name in commands[role].commands}
         for name in filter(None, names):
-            if name not in known:
-                shown = ", ".join(sorted(known)) or "none"
-                text = f"{ascii(name[:80])} is not registered; registered are: {shown}."
+            if name not in registered:
+                listing = ", ".join(sorted(registered)) or "none"
+                text = f"{ascii(name[:80])} is not registered; registered are: {listing}."
                 raise Refused(text, "A person registers one: `evolvable role executor add`, or `role model add`.")
 
     def evolve_plan(
@@ -299,14 +299,14 @@ class EvolveTools:
         """See what a run could find, before anything is spent. With an executor three trials begin, after the person
         at the client was asked; ask again with `run` for what the whole run would cost. evolve_continue goes on with
         it."""
-        tasks, who = Ref.parse(task_set), self._who(ctx)
-        taskset, _ = load_taskset(self._library, who, tasks)
+        tasks, caller = Ref.parse(task_set), self._who(ctx)
+        taskset, _ = load_taskset(self._library, caller, tasks)
         if executor:
             self._check_commands(ctx, [executor])
-            means, [spec] = self._executors([executor])
+            host, [spec] = self._executors([executor])
             limits = given_values({"cost": max_cost, "tokens": max_tokens, "calls": max_calls})
             refs = [Ref.parse(ref) for ref in program or ()]
-            run = start_run(self._library, who, means, tasks, refs, spec, limits).run
+            run = start_run(self._library, caller, host, tasks, refs, spec, limits).run
             start_driver(self._config.home, find_run(self._config.home, run), pilot=True)
         pilot = load_run_state(find_run(self._config.home, run)) if run else None
         return make_plan(taskset, look=look_at(self._config.home, taskset), noise=noise, pilot=pilot)
@@ -328,19 +328,19 @@ class EvolveTools:
         """Learn from the sessions with a verified end since the last round. It retains what failed again, has the
         configured reviewer model diagnose it within its budget, puts small changes of skills on trial in a share of the
         sessions, and promotes or retires trials that are due. Everything else waits for a person in review_inbox."""
-        who = self._who(ctx)
-        trials = TrialSource.of(self._library, who, run) if run is not None else None
+        caller = self._who(ctx)
+        trials = TrialSource.of(self._library, caller, run) if run is not None else None
         with proposer_settings(self._config, None) as settings:
-            return run_round(self._library, who, settings, trials or WholeSource.of(self._library, settings))
+            return run_round(self._library, caller, settings, trials or WholeSource.of(self._library, settings))
 
     def _drive(self, run: str) -> None:
         start_driver(self._config.home, find_run(self._config.home, run))
 
     def _executors(self, names: Sequence[str]) -> tuple[HostContext, list[dict[str, Any]]]:
         """Return the host of runs, and the executors by these names. Raise Refused for an unknown name."""
-        means = evolve_context(self._config)
-        named = means.commands["executors"] if means.commands else None
-        return means, [parse_executor_spec(name, named, means.models) for name in names]
+        host = evolve_context(self._config)
+        commands = host.commands["executors"] if host.commands else None
+        return host, [parse_executor_spec(name, commands, host.models) for name in names]
 
     def _judge_of(self, ctx: Context, task_set: Ref, settings: Mapping[str, Any]) -> str:
         """Return the judge that the call or the person named, `handoff` where it is another or none is needed."""
@@ -353,15 +353,15 @@ class EvolveTools:
         """Refuse commands over HTTP: the permission to start a run is no permission to run commands on this machine."""
         if name_of(ctx.request_context.request) is None:
             return
-        for text, known in (
-            *((one, _MODELS) for one in executors),
-            *((who, ("handoff", "anthropic")) for who in thinking),
+        for text, allowed in (
+            *((executor, _MODELS) for executor in executors),
+            *((model, ("handoff", "anthropic")) for model in thinking),
         ):
             # A named model runs no command.
             if not all(
-                one in self._config.person.endpoints or one.partition(":")[0] in known for one in text.split(",")
+                name in self._config.person.endpoints or name.partition(":")[0] in allowed for name in text.split(",")
             ):
-                raise Refused("A command is not run for a client over HTTP.", f"Choose one of {', '.join(known)}.")
+                raise Refused("A command is not run for a client over HTTP.", f"Choose one of {', '.join(allowed)}.")
 
     def _who(self, ctx: Context) -> Caller:
         return caller_of(self._caller, ctx, self._sessions)

@@ -158,17 +158,17 @@ class ApprovedTools:
 
     async def listed(self) -> list[types.Tool]:
         """Return the tools that a person approved, by name."""
-        found = await anyio.to_thread.run_sync(self._found)
-        return [_as_tool(one) for one in found.values()]
+        found = await anyio.to_thread.run_sync(self._find_approved)
+        return [_as_tool(tool) for tool in found.values()]
 
-    def _found(self) -> dict[str, ToolVersion]:
+    def _find_approved(self) -> dict[str, ToolVersion]:
         """Return the approved tools by their names; of two with one name that of the nearer scope."""
         approved, found = approved_digests(self._library), dict[str, ToolVersion]()
         for scope in self._caller.scopes if approved else ():
             for head in self._library.store.heads(Kind.TOOL, scope):
                 name = f"{PREFIX}{head.name}"
-                if name not in found and (one := approved_version(self._library, head, approved)):
-                    found[name] = one
+                if name not in found and (tool := approved_version(self._library, head, approved)):
+                    found[name] = tool
         return {name: found[name] for name in sorted(found)[:MAX_TOOLS]}
 
     async def call(
@@ -180,7 +180,7 @@ class ApprovedTools:
             # Bounds the sandboxes that run at a time for one client.
             async with self._running:
                 # Looked up at each call: an approval may have been withdrawn since the client listed the tools.
-                found = (await anyio.to_thread.run_sync(self._found)).get(name)
+                found = (await anyio.to_thread.run_sync(self._find_approved)).get(name)
                 if found is None:
                     return error_result(f"There is no tool {name} any more. List the tools again, or go on without it.")
                 ref = Ref.parse(found.ref).at(found.version)
@@ -196,11 +196,11 @@ class ApprovedTools:
         """Notify clients whenever a person approves or withdraws a tool, for as long as the server runs."""
         place: Path = self._library.store.home / APPROVALS_FILE
         # The file is polled: `evolvable rspl withdraw` runs in another process.
-        known = file_status(place)
+        last_status = file_status(place)
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            if (now := file_status(place)) != known:
-                known = now
+            if (now := file_status(place)) != last_status:
+                last_status = now
                 await notifier.tools_changed()
 
 

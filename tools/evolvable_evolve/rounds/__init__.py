@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from evolvable_evolve.rounds.round_source import MAX_SESSIONS, RoundSource, SessionSource, TrialSource
     from evolvable_evolve.rounds.round_state import RoundState, read_rounds
     from evolvable_evolve.rounds.service import RoundReport, run_round
-    from evolvable_evolve.rounds.traces import RoundTrace, hashed
+    from evolvable_evolve.rounds.traces import RoundTrace, hash_text
 else:
     __getattr__ = late_names(
         __name__,
@@ -31,7 +31,7 @@ else:
             "round_source": "MAX_SESSIONS RoundSource SessionSource TrialSource",
             "round_state": "RoundState read_rounds",
             "service": "RoundReport run_round",
-            "traces": "RoundTrace hashed",
+            "traces": "RoundTrace hash_text",
         },
     )
 
@@ -49,7 +49,7 @@ __all__ = [
     "SessionSource",
     "TrialSource",
     "decide_trial",
-    "hashed",
+    "hash_text",
     "list_pool",
     "read_rounds",
     "run_round",

@@ -72,8 +72,10 @@ def change_agents(library: Library, caller: Caller, state: RoundState) -> Roster
         return RosterChange("keep", "there is no new session")
     # Of a process that died after it proposed: the steps below then find that proposal.
     mine = _proposal_of(library, state.number)
-    earlier = [_fate(library, one) for one in state.agent_changes if one["number"] != state.number]
-    if mine is None and (running := next((one for one in earlier if one.running), None)) is not None:
+    earlier = [
+        _fate(library, agent_change) for agent_change in state.agent_changes if agent_change["number"] != state.number
+    ]
+    if mine is None and (running := next((fate for fate in earlier if fate.running), None)) is not None:
         return RosterChange("keep", f"{running.why}, and one change is tried at a time")
     evidence = collect_evidence(library, state, earlier)
     routed = decide_change(evidence)
@@ -85,11 +87,13 @@ def change_agents(library: Library, caller: Caller, state: RoundState) -> Roster
 
 @dataclass(frozen=True, slots=True)
 class _Fate:
-    """What became of a change that was proposed. kept: when, '' where it was not. tried: it is not proposed again."""
+    """What became of a change that was proposed. kept_at: when, '' where it was not. tried: it is not
+    proposed again.
+    """
 
     key: str
     running: bool = False
-    kept: str = ""
+    kept_at: str = ""
     tried: bool = True
     why: str = ""
     gone: str = ""
@@ -110,11 +114,11 @@ def _fate(library: Library, record: Mapping[str, Any]) -> _Fate:
     gone = record["agents"][1] if record["op"] == EditOperation.MERGE_AGENTS else ""
     trial = _trial_of(library, proposal)
     if trial is None:
-        return _Fate(key, kept=library.store.operation(proposal.operation).intent.at, gone=gone, looks=looks)
+        return _Fate(key, kept_at=library.store.operation(proposal.operation).intent.at, gone=gone, looks=looks)
     if trial.state is PoolState.TRIAL:
         return _Fate(key, running=True, why=f"trial {trial.id} runs")
     if trial.state is PoolState.PROMOTED:
-        return _Fate(key, kept=trial.ended or trial.at, gone=gone, looks=looks)
+        return _Fate(key, kept_at=trial.ended or trial.at, gone=gone, looks=looks)
     return _Fate(key, tried=_is_decided(trial))
 
 
@@ -129,9 +133,12 @@ def _trial_of(library: Library, proposal: Proposal) -> PooledVersion | None:
     head = library.store.head_or_none(proposal.ref)
     if head is None:
         return None
-    for one in library.store.backend.pool.all():
-        if one.resource == head.id and library.store.version(head, one.version).operation == proposal.operation:
-            return one
+    for pooled_version in library.store.backend.pool.all():
+        if (
+            pooled_version.resource == head.id
+            and library.store.version(head, pooled_version.version).operation == proposal.operation
+        ):
+            return pooled_version
     return None
 
 
@@ -142,27 +149,33 @@ def collect_evidence(library: Library, state: RoundState, earlier: Iterable[_Fat
     refs = {resource: str(head.ref) for resource, head in skills.items()}
     sessions = executor_sessions(seen.verified_ends(), seen.executions(), refs)
     agents = _agents(library)
-    used = {ref for one in sessions for ref in one.skills}.union(*(_listed(library, head) for head in agents.values()))
+    used = {ref for session in sessions for ref in session.skills}.union(
+        *(_list_skills(library, head) for head in agents.values())
+    )
     chosen = {str(head.ref): head for head in skills.values() if str(head.ref) in used}
     delegates = _delegates(library, chosen, agents)
     untrusted = library.store.backend.authorship.untrusted_resources([head.id for head in chosen.values()])
-    tried = {one.resource for one in library.store.backend.pool.on_trial()}
+    tried = {pooled_version.resource for pooled_version in library.store.backend.pool.on_trial()}
     # A skill that is on trial keeps its delegate, so that the trial compares one difference.
-    held = {*untrusted, *tried, *(head.id for head in chosen.values() if head.frozen or _has_several(library, head))}
-    able = (head for head in chosen.values() if head.id not in held)
-    kept = max((one.kept for one in changes), default="")
+    excluded = {
+        *untrusted,
+        *tried,
+        *(head.id for head in chosen.values() if head.frozen or _has_several(library, head)),
+    }
+    able = (head for head in chosen.values() if head.id not in excluded)
+    kept_at = max((change.kept_at for change in changes), default="")
     return ExecutorEvidence(
         sessions,
-        _owned(library, chosen, agents, delegates),
+        _group_by_owner(library, chosen, agents, delegates),
         delegates,
         frozenset(str(head.ref) for head in able),
         _repairs(library, state),
-        {one["trace"]: one["better"] for one in state.handoffs if one.get("better")},
-        kept,
+        {handoff["trace"]: handoff["better"] for handoff in state.handoffs if handoff.get("better")},
+        kept_at,
         state.agent_looks + 1,
-        frozenset(one.key for one in changes if one.tried),
+        frozenset(change.key for change in changes if change.tried),
         frozenset(ref for ref, head in agents.items() if head.frozen),
-        _idle(state, sessions, delegates, changes),
+        _count_idle_looks(state, sessions, delegates, changes),
     )
 
 
@@ -176,8 +189,8 @@ def _agents(library: Library) -> dict[str, Head]:
 def list_agents(library: Library) -> dict[str, str]:
     """Return the agents that work can be given, each with its description; a model may name one of them."""
     found = {ref: summarize(parse_document(_document(library, head))) for ref, head in _agents(library).items()}
-    listed = {ref: one.description[:MAX_DESCRIPTION] for ref, one in sorted(found.items())[:MAX_AGENTS]}
-    return {MAIN_AGENT: "the session itself", **listed} if listed else {}
+    descriptions = {ref: summary.description[:MAX_DESCRIPTION] for ref, summary in sorted(found.items())[:MAX_AGENTS]}
+    return {MAIN_AGENT: "the session itself", **descriptions} if descriptions else {}
 
 
 def _document(library: Library, head: Head) -> bytes:
@@ -189,7 +202,7 @@ def _document(library: Library, head: Head) -> bytes:
         return b""
 
 
-def _listed(library: Library, agent: Head) -> list[str]:
+def _list_skills(library: Library, agent: Head) -> list[str]:
     """Return the skills that an agent's file names as its own."""
     names = agent_skills(parse_document(_document(library, agent)).fields)
     return [str(Ref(Kind.SKILL, name)) for name in names]
@@ -199,8 +212,8 @@ def _delegates(library: Library, skills: Mapping[str, Head], agents: Mapping[str
     """Return the agent that each skill names and that is in force, of those that name a known one."""
     found = {}
     for ref, head in skills.items():
-        named = delegate_of(library, head, head.latest)
-        agent = str(named.agent.at(None)) if named is not None else ""
+        delegate = delegate_of(library, head, head.latest)
+        agent = str(delegate.agent.at(None)) if delegate is not None else ""
         if agent in agents and delegate_in_force(library, head, head.latest):
             found[ref] = agent
     return found
@@ -208,11 +221,11 @@ def _delegates(library: Library, skills: Mapping[str, Head], agents: Mapping[str
 
 def _has_several(library: Library, skill: Head) -> bool:
     """Return whether a skill names several agents: which of them is given its work is chosen by their ends already."""
-    named = delegate_of(library, skill, skill.latest)
-    return named is not None and bool(named.others)
+    delegate = delegate_of(library, skill, skill.latest)
+    return delegate is not None and bool(delegate.others)
 
 
-def _owned(
+def _group_by_owner(
     library: Library, skills: Mapping[str, Head], agents: Mapping[str, Head], delegates: Mapping[str, str]
 ) -> dict[str, frozenset[str]]:
     """Return the skills of each agent: its delegate owns a skill, else those that list it, and `main` the rest."""
@@ -220,7 +233,9 @@ def _owned(
     for skill, agent in delegates.items():
         owned[agent].add(skill)
     for agent, head in agents.items():
-        owned[agent].update(skill for skill in _listed(library, head) if skill in skills and skill not in delegates)
+        owned[agent].update(
+            skill for skill in _list_skills(library, head) if skill in skills and skill not in delegates
+        )
     main = set(skills).difference(*owned.values())
     return {agent: frozenset(some) for agent, some in {**owned, MAIN_AGENT: main}.items()}
 
@@ -228,30 +243,30 @@ def _owned(
 def _repairs(library: Library, state: RoundState) -> list[TriedRepair]:
     """Return the repairs of rounds that sessions measured, or that a person approved."""
     found, pool = [], library.store.backend.pool
-    for one in state.repairs:
-        kinds, name = tuple(one["task_types"]), f"round {one['number']}'s change of {one['ref']}"
-        if one["trial"] is not None:
-            trial = pool.get(one["trial"])
+    for repair in state.repairs:
+        kinds, name = tuple(repair["task_types"]), f"round {repair['number']}'s change of {repair['ref']}"
+        if repair["trial"] is not None:
+            trial = pool.get(repair["trial"])
             admitted = trial.state is PoolState.PROMOTED
             if trial.ended is not None and (admitted or _is_decided(trial)):
-                found.append(TriedRepair(name, one["ref"], kinds, admitted, trial.ended))
+                found.append(TriedRepair(name, repair["ref"], kinds, admitted, trial.ended))
             continue
-        proposal = library.store.backend.proposals.get(one["proposal"])
+        proposal = library.store.backend.proposals.get(repair["proposal"])
         if proposal.state == APPROVED and proposal.operation is not None:
             at = library.store.operation(proposal.operation).intent.at
-            found.append(TriedRepair(name, one["ref"], kinds, admitted=True, ended=at))
+            found.append(TriedRepair(name, repair["ref"], kinds, admitted=True, ended=at))
     return found
 
 
-def _idle(
+def _count_idle_looks(
     state: RoundState, sessions: Iterable[ExecutorSession], delegates: Mapping[str, str], changes: Iterable[_Fate]
 ) -> dict[str, int]:
     """Return for each agent that a merge emptied in how many looks since then no session was its own."""
     found = {}
-    for one in changes:
-        if one.gone and one.kept and one.gone not in delegates.values():
-            used = any(session.agent == one.gone and session.at > one.kept for session in sessions)
-            found[one.gone] = 0 if used else state.agent_looks + 1 - one.looks
+    for change in changes:
+        if change.gone and change.kept_at and change.gone not in delegates.values():
+            used = any(session.agent == change.gone and session.at > change.kept_at for session in sessions)
+            found[change.gone] = 0 if used else state.agent_looks + 1 - change.looks
     return found
 
 
@@ -259,15 +274,15 @@ def _idle(
 
 
 def _grounds(proposal: Proposal) -> dict[str, Any]:
-    said = json.loads(proposal.grounds or "{}").get(AGENTS_KEY)
-    return said if isinstance(said, dict) else {}
+    agent_grounds = json.loads(proposal.grounds or "{}").get(AGENTS_KEY)
+    return agent_grounds if isinstance(agent_grounds, dict) else {}
 
 
 def _proposal_of(library: Library, number: int, kind: Kind | None = None) -> Proposal | None:
     """Return an open proposal of this round's change of agents; kind: of that kind alone."""
-    for one in library.store.backend.proposals.in_state(OPEN, 10_000):
-        if _grounds(one).get("round") == number and kind in (None, one.kind):
-            return one
+    for proposal in library.store.backend.proposals.in_state(OPEN, 10_000):
+        if _grounds(proposal).get("round") == number and kind in (None, proposal.kind):
+            return proposal
     return None
 
 
@@ -291,8 +306,8 @@ def _propose(library: Library, caller: Caller, number: int, routed: RoutedChange
         if edit.op is EditOperation.ADD_AGENT:
             # The agent first: the skill's proposal names the number of the agent's.
             _check_free(library, Ref.parse(routed.agent))
-            agent = _draft(library, caller, number, Ref.parse(routed.agent), _card(library, routed), why, {})
-        text = _delegating(library, routed)
+            agent = _draft(library, caller, number, Ref.parse(routed.agent), _make_agent_file(library, routed), why, {})
+        text = _write_delegate(library, routed)
         marks = {"agent_proposal": agent}
         skill = _draft(library, caller, number, Ref.parse(routed.skill), text, why, marks)
     except TryAgain:
@@ -333,14 +348,14 @@ def _check_free(library: Library, ref: Ref) -> None:
         raise AlreadyExists(f"{ref} is there already.", "Trust it, or remove it.")
 
 
-def _delegating(library: Library, routed: RoutedChange) -> bytes:
+def _write_delegate(library: Library, routed: RoutedChange) -> bytes:
     """Return the skill's main file with the delegate that the change gives it."""
     head = library.store.head(Ref.parse(routed.skill).within(USER_SCOPE))
     agent = "" if routed.agent == MAIN_AGENT else routed.agent
     return with_delegate(library.store.file(head, main_file(head.kind, head.name)).data, agent)
 
 
-def _card(library: Library, routed: RoutedChange) -> bytes:
+def _make_agent_file(library: Library, routed: RoutedChange) -> bytes:
     """Return the file of the agent that is added.
 
     It is written here and not by a model: the type is a word of the vocabulary, and the skills say how the work is

@@ -90,22 +90,22 @@ class TraceDiagnosis:
         return cls(FailureCause(cause) if cause else None, record["unique"], RepairTag(tag) if tag else None)
 
 
-def diagnose(named: Sequence[Mapping[str, Any]], evidence: Mapping[str, str]) -> TraceDiagnosis:
+def diagnose(diagnoses: Sequence[Mapping[str, Any]], evidence: Mapping[str, str]) -> TraceDiagnosis:
     """Return the diagnosis that a model's answer supports. evidence: id of a span -> its text."""
     supported: dict[FailureCause, tuple[RepairTag, str]] = {}
-    for one in named:
-        cause = FailureCause(one["cause"])
-        if cause not in supported and any(_stands(quote, evidence) for quote in one["quotes"]):
+    for diagnosis in diagnoses:
+        cause = FailureCause(diagnosis["cause"])
+        if cause not in supported and any(_is_in_evidence(quote, evidence) for quote in diagnosis["quotes"]):
             fits = REPAIRS[cause]
-            better = str(one.get("better_agent", "")) if cause is FailureCause.BAD_ASSIGNMENT else ""
-            supported[cause] = next((tag for tag in fits if tag == one["repair"]), fits[0]), better
+            better = str(diagnosis.get("better_agent", "")) if cause is FailureCause.BAD_ASSIGNMENT else ""
+            supported[cause] = next((tag for tag in fits if tag == diagnosis["repair"]), fits[0]), better
     if not supported:
         return TraceDiagnosis()
     cause, (tag, better) = next(iter(supported.items()))
     return TraceDiagnosis(cause, len(supported) == 1, tag, better)
 
 
-def _stands(quote: Mapping[str, str], evidence: Mapping[str, str]) -> bool:
+def _is_in_evidence(quote: Mapping[str, str], evidence: Mapping[str, str]) -> bool:
     text, words = flatten_quote(evidence.get(quote["span"], "")), flatten_quote(quote["quote"])
     return bool(words) and len(words) >= min(MIN_QUOTE, len(text)) and words in text
 

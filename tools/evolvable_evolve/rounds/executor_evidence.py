@@ -101,68 +101,83 @@ def executor_sessions(
     chooses the agent, and no skill does.
     """
     parts: dict[str, list[Execution]] = {}
-    for one in executions:
-        parts.setdefault(one.session, []).append(one)
+    for execution in executions:
+        parts.setdefault(execution.session, []).append(execution)
     found: dict[str, ExecutorSession | None] = {}
     for end in sorted(ends, key=lambda end: (end.at, end.session)):
         # Sorted by time, so the last session of a connection replaces the earlier ones: they are not independent.
         if end.outcome in REWARDS and not end.session.startswith(ITEM_SESSIONS):
             found[end.link or end.session] = _session_of(end, parts.get(end.session, ()), refs)
-    return sorted((one for one in found.values() if one is not None), key=lambda one: (one.at, one.session))
+    return sorted(
+        (session for session in found.values() if session is not None),
+        key=lambda session: (session.at, session.session),
+    )
 
 
 def _session_of(end: VerifiedEnd, parts: Sequence[Execution], refs: Mapping[int, str]) -> ExecutorSession | None:
-    agents = sorted((one for one in parts if one.agent is not None), key=lambda one: (one.at, one.executor))
+    agents = sorted((part for part in parts if part.agent is not None), key=lambda part: (part.at, part.executor))
     agent, outcome = MAIN_AGENT, end.outcome
     if agents:
         agent, outcome = agents[0].executor, agents[0].outcome
         if agents[0].grade is not Grade.VERIFIED or outcome not in REWARDS:
             return None
-    used = dict.fromkeys(refs[use.resource] for one in parts for use in one.uses if use.used and use.resource in refs)
+    used = dict.fromkeys(refs[use.resource] for part in parts for use in part.uses if use.used and use.resource in refs)
     passed = outcome is not None and REWARDS[outcome] == 1.0
     return ExecutorSession(end.session, end.at, end.task_type or "other", agent, passed, tuple(used))
 
 
-def decide_change(given: ExecutorEvidence, thresholds: StructureThresholds = DEFAULTS) -> RoutedChange:
+def decide_change(evidence: ExecutorEvidence, thresholds: StructureThresholds = DEFAULTS) -> RoutedChange:
     """Return the one change of agents that sessions carry, by default none. Pure and deterministic.
 
     A rule that holds, and whose change no skill would lead to, is passed over.
     """
-    summary = summarise_structure(_structure_input(given))
+    summary = summarise_structure(_structure_input(evidence))
     # The gate names one change at a time: it is asked again without those that no skill leads to.
-    passed_over = set(given.tried)
+    passed_over = set(evidence.tried)
     while True:
-        decision = decide_structure(summary, thresholds, passed_over, given.frozen)
+        decision = decide_structure(summary, thresholds, passed_over, evidence.frozen)
         if decision.edit is None:
             return RoutedChange(decision, summary)
-        routed = _route(decision, summary, given, thresholds)
+        routed = _route(decision, summary, evidence, thresholds)
         if routed is not None:
             return routed
         passed_over.add(decision.edit.key)
 
 
-def _structure_input(given: ExecutorEvidence) -> StructureInput:
+def _structure_input(evidence: ExecutorEvidence) -> StructureInput:
     """Return the input of the gate, which is the one of an evolution run.
 
     A session before a repair that was kept says nothing of the skills that there are now: it is left out.
     """
     mended: dict[str, str] = {}
-    for repair in given.repairs:
+    for repair in evidence.repairs:
         for task_type in repair.task_types if repair.admitted else ():
             # Times are text of one format, in which the order of the text is the order of time.
             mended[task_type] = max(mended.get(task_type, ""), repair.ended)
     traces = [
-        AgentTrace(one.session, one.task_type, one.agent, one.passed, one.skills, 1, given.better.get(one.session, ""))
-        for one in given.sessions
-        if one.at > given.since and one.at > mended.get(one.task_type, "") and one.agent in given.owned
+        AgentTrace(
+            session.session,
+            session.task_type,
+            session.agent,
+            session.passed,
+            session.skills,
+            1,
+            evidence.better.get(session.session, ""),
+        )
+        for session in evidence.sessions
+        if session.at > evidence.since
+        and session.at > mended.get(session.task_type, "")
+        and session.agent in evidence.owned
     ]
-    repairs = [LocalRepair(one.name, one.task_types, one.admitted, (one.skill,)) for one in given.repairs]
-    seen = {agent: given.look - given.idle.get(agent, 0) for agent in given.owned}
-    return StructureInput(given.owned, traces, given.movable, repairs, given.look, last_seen=seen)
+    repairs = [
+        LocalRepair(repair.name, repair.task_types, repair.admitted, (repair.skill,)) for repair in evidence.repairs
+    ]
+    seen = {agent: evidence.look - evidence.idle.get(agent, 0) for agent in evidence.owned}
+    return StructureInput(evidence.owned, traces, evidence.movable, repairs, evidence.look, last_seen=seen)
 
 
 def _route(
-    decision: StructureDecision, summary: StructureSummary, given: ExecutorEvidence, thresholds: StructureThresholds
+    decision: StructureDecision, summary: StructureSummary, evidence: ExecutorEvidence, thresholds: StructureThresholds
 ) -> RoutedChange | None:
     """Return a change with the skill that leads to it, None where no skill does."""
     edit = decision.edit
@@ -172,11 +187,13 @@ def _route(
         return RoutedChange(decision, summary, edit, "", second)
     if edit.op is EditOperation.MERGE_AGENTS:
         giver, agent = second, first
-        moved: Collection[str] = [skill for skill, named in given.delegates.items() if named == giver]
+        moved: Collection[str] = [skill for skill, owner in evidence.delegates.items() if owner == giver]
     else:
         giver, agent, moved = first, second, edit.skills_moved
     # A frozen or untrusted skill does not change its delegate.
-    able = [skill for skill in moved if skill in given.movable and given.delegates.get(skill, MAIN_AGENT) != agent]
+    able = [
+        skill for skill in moved if skill in evidence.movable and evidence.delegates.get(skill, MAIN_AGENT) != agent
+    ]
     if not able:
         return None
     boundary = set(edit.boundary)

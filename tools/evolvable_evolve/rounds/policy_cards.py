@@ -53,7 +53,9 @@ def make_card(ref: str, document: bytes, proof: SuccessCounts, origin: str = "")
     donts = [line for line in (*items, *sentences) if _DONT.search(line)]
     checks = [line for line in (*items, *sentences) if _CHECK.search(line) and not _DONT.search(line)]
     steps = [item for item in items if item not in donts]
-    kept = f"{proof.verified_successes} of {proof.verified} verified uses went well" if proof.verified else origin
+    track_record = (
+        f"{proof.verified_successes} of {proof.verified} verified uses went well" if proof.verified else origin
+    )
     return PolicyCard(
         ref,
         _short(str(parsed.fields.get("description", ""))),
@@ -61,7 +63,7 @@ def make_card(ref: str, document: bytes, proof: SuccessCounts, origin: str = "")
         tuple(dict.fromkeys(map(_short, steps[:MAX_STEPS]))),
         tuple(dict.fromkeys(_short(_ITEM.sub(r"\1", line)) for line in donts))[:MAX_DONTS],
         _short(_ITEM.sub(r"\1", checks[0])) if checks else "",
-        kept or "not used yet",
+        track_record or "not used yet",
     )
 
 
@@ -93,8 +95,8 @@ def card_index(library: Library, promoted: Iterable[int], seeds: Iterable[str]) 
     good = {
         # The lower bound: a skill with one good end of one is no example yet.
         resource
-        for resource, one in proofs.items()
-        if wilson_lower_bound(one.verified_successes, one.verified) >= 0.5
+        for resource, counts in proofs.items()
+        if wilson_lower_bound(counts.verified_successes, counts.verified) >= 0.5
     }
     return [head for head in heads if head.id not in untrusted and (head.id in won | good or head.name in own)]
 
@@ -121,12 +123,12 @@ def program_cards(names: Iterable[str], task: str) -> list[PolicyCard]:
     They are for a library that does not hold these skills: its rounds compare with them too. A skill that has hardly a
     word in common with the task has none.
     """
-    asked = content_terms(task)
+    task_terms = content_terms(task)
     found = list[tuple[float, PolicyCard]]()
     for name in names:
         document = (seed_folder() / "skills" / name / "SKILL.md").read_bytes()
         card = make_card(f"skill:{name}", document, SuccessCounts(), "comes with Evolvable, and is not in the library")
-        likeness = jaccard(asked, content_terms(card.when))
+        likeness = jaccard(task_terms, content_terms(card.when))
         if likeness >= MIN_LIKENESS:
             found.append((likeness, card))
     return [card for _, card in sorted(found, key=lambda pair: -pair[0])[:SHOWN]]

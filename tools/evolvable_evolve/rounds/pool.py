@@ -151,7 +151,7 @@ def put_on_trial(
         raise InvalidArgument(f"{ref} holds that already.", "Nothing was changed.")
     if proposal is None and (why := why_it_waits(library, caller, head, before, files) or _loses_delegate(files)):
         raise Refused(f"A trial of {ref} waits for a person: {why}.", "A person approves it for trial.")
-    known = library.store.backend.pool.all()
+    pooled_versions = library.store.backend.pool.all()
     evidence = [f"proposal {proposal} approved for trial"] if proposal is not None else []
     with library.transaction(caller, f"on trial: {reason}", evidence=evidence, sign=proposal is not None) as tx:
         # Both in one transaction: nobody is served the trial version as the head, not even if the process dies in
@@ -173,7 +173,7 @@ def put_on_trial(
     new = PooledVersion(
         *(0, head.id, tried.version, back.version, PoolState.TRIAL, since_round, library.store.now(), share),
         # Trials that ended count too: each later one of the same skill gets a smaller part of alpha.
-        number=sum(one.resource == head.id for one in known) + 1,
+        number=sum(pooled_version.resource == head.id for pooled_version in pooled_versions) + 1,
         described=_description(before) != _description(files),
         approved=proposal is not None,
         reason=reason,
@@ -190,8 +190,8 @@ def why_it_waits(library: Library, caller: Caller, head: Head | None, before: Fi
     found = check_change(ref, before, after, caller.actor)
     if change_waits(library, caller, head):
         return "the policy asks a person for each change"
-    told = finding_messages(found, quoted=caller.actor is not Actor.HUMAN)
-    return told[0] if found.asks else ""
+    messages = finding_messages(found, quoted=caller.actor is not Actor.HUMAN)
+    return messages[0] if found.asks else ""
 
 
 def _loses_delegate(files: Files) -> str:
@@ -235,8 +235,8 @@ def _added_agent(library: Library, proposal: Proposal) -> Proposal | None:
 
     Raises InvalidArgument where it was turned down: the trial would compare the skill with itself.
     """
-    said = json.loads(proposal.grounds or "{}").get(AGENTS_KEY) or {}
-    identity = said.get("agent_proposal")
+    agent_grounds = json.loads(proposal.grounds or "{}").get(AGENTS_KEY) or {}
+    identity = agent_grounds.get("agent_proposal")
     if identity is None:
         return None
     added = library.store.backend.proposals.get(identity)
@@ -258,7 +258,7 @@ def assigned_ends(library: Library, trial: PooledVersion) -> list[AssignedEnd]:
     """
     attempts = library.evidence.list_attempts([trial.resource])
     # What a person or a check says of the use itself counts before what the transcript shows of the whole session.
-    of_use = {one.key: one.outcome for one in attempts if one.verified and one.outcome in REWARDS}
+    of_use = {attempt.key: attempt.outcome for attempt in attempts if attempt.verified and attempt.outcome in REWARDS}
     of_session = {end.session: end.outcome for end in library.store.backend.observations.verified_ends()}
     found, connections = list[AssignedEnd](), set[str]()
     for unit in library.store.backend.pool.units(trial.id):
@@ -294,8 +294,8 @@ def look_at_trials(
             )
             continue
         # In a loop: many sessions may have ended since the last round, and a look at 12 comes only after that at 6.
-        earlier, looked = list(trial.looks), True
-        while looked:
+        earlier, goes_on = list(trial.looks), True
+        while goes_on:
             look = judge_trial(assigned_ends(library, trial), trial.number, earlier, library.store.clock())
             if look is None:
                 break
@@ -309,21 +309,21 @@ def look_at_trials(
             elif look.decision is PoolDecision.RETIRE:
                 ended = end_trial(library, caller, trial, PoolState.RETIRED, look.why)
             yield trial, look, ended
-            looked = ended is None
+            goes_on = ended is None
 
 
 def _take_agent_back(library: Library, caller: Caller, trial: PooledVersion, why: str) -> None:
     """Remove the agent that was added in the operation that began a trial, if it is as it was then and has no skill."""
     head = head_of(library, trial)
     began = library.store.version(head, trial.version).operation
-    for one in library.store.backend.proposals.in_state(APPROVED, 10_000):
-        if one.operation != began or one.kind is not Kind.AGENT or one.base:
+    for proposal in library.store.backend.proposals.in_state(APPROVED, 10_000):
+        if proposal.operation != began or proposal.kind is not Kind.AGENT or proposal.base:
             continue
-        agent = library.store.head_or_none(one.ref)
+        agent = library.store.head_or_none(proposal.ref)
         if agent is None or agent.version is None or agent.frozen or _is_changed(library, agent, began):
             continue
         # Another skill may delegate to the agent by now.
-        if any(named == one.ref.at(None) for named in _living_delegates(library)):
+        if any(delegate == proposal.ref.at(None) for delegate in _living_delegates(library)):
             continue
         with library.transaction(caller, f"its trial {trial.id} ended: {why}") as tx:
             tx.remove(agent.ref, expected_version=agent.version)
@@ -337,8 +337,8 @@ def _is_changed(library: Library, agent: Head, operation: int) -> bool:
 def _living_delegates(library: Library) -> Iterator[Ref]:
     """Yield the agents that the live skills name."""
     for head in library.store.heads(Kind.SKILL):
-        named = delegate_of(library, head, head.version) if head.version is not None else None
-        for agent in named.agents if named is not None else ():
+        delegate = delegate_of(library, head, head.version) if head.version is not None else None
+        for agent in delegate.agents if delegate is not None else ():
             yield agent.within(agent.scope or head.scope).at(None)
 
 
@@ -404,7 +404,7 @@ def decide_trial(library: Library, caller: Caller, identity: int, action: str, r
     trial = library.store.backend.pool.get(identity)
     if trial.state is not PoolState.TRIAL:
         raise InvalidArgument(f"Trial {identity} ended already: it is {trial.state}.", "`evolvable evolve pool list`")
-    why = library.redacted(reason) or "no reason given"
+    why = library.redact(reason) or "no reason given"
     # Recorded before it is done, so that the history names who decided also where the action fails.
     library.record(caller, f"{action} trial", f"{head_of(library, trial).ref} (trial {identity})")
     if action == "promote":
@@ -419,7 +419,9 @@ def decide_trial(library: Library, caller: Caller, identity: int, action: str, r
 def list_pool(library: Library, *, ended: bool = False) -> PoolPage:
     """Return the trials that run; ended: those that ended too, newest first."""
     pool = library.store.backend.pool
-    return PoolPage([describe_trial(library, one) for one in (pool.all() if ended else pool.on_trial())])
+    return PoolPage(
+        [describe_trial(library, pooled_version) for pooled_version in (pool.all() if ended else pool.on_trial())]
+    )
 
 
 def show_trial(library: Library, identity: int) -> PoolEntry:
@@ -437,12 +439,20 @@ def describe_trial(library: Library, trial: PooledVersion, *, with_diff: bool = 
     due = LOOKS[following] if trial.state is PoolState.TRIAL and following < len(LOOKS) else None
     return PoolEntry(
         *(trial.id, str(head.ref), trial.version, trial.incumbent, trial.state.value, trial.share, trial.since_round),
-        *(trial.at, trial.approved, trial.reason, _arm(ends, True), _arm(ends, False), due, list(trial.looks)),
+        *(
+            trial.at,
+            trial.approved,
+            trial.reason,
+            _count_arm(ends, True),
+            _count_arm(ends, False),
+            due,
+            list(trial.looks),
+        ),
         *(trial.ended, trial.why, trial.operation, diff),
     )
 
 
-def _arm(ends: list[AssignedEnd], trial: bool) -> PoolArm:
+def _count_arm(ends: list[AssignedEnd], trial: bool) -> PoolArm:
     mine = [end for end in ends if end.trial is trial]
-    known = [end.outcome for end in mine if end.outcome is not None]
-    return PoolArm(len(mine), len(known), known.count(Outcome.SUCCEEDED))
+    outcomes = [end.outcome for end in mine if end.outcome is not None]
+    return PoolArm(len(mine), len(outcomes), outcomes.count(Outcome.SUCCEEDED))

@@ -107,12 +107,12 @@ def judge_trial(
     if look > len(LOOKS):
         return None
     n, arms = LOOKS[look - 1], list(ends)
-    known = {arm: [e for e in arms if e.trial is arm and e.outcome in REWARDS] for arm in (True, False)}
-    if min(map(len, known.values())) < n:
+    rewarded = {arm: [e for e in arms if e.trial is arm and e.outcome in REWARDS] for arm in (True, False)}
+    if min(map(len, rewarded.values())) < n:
         return None
-    last = max(some[n - 1].at for some in known.values())
+    last = max(some[n - 1].at for some in rewarded.values())
     # Exactly n of each arm: with all that there are, the size of a look would depend on the results.
-    good = {arm: sum(e.outcome is Outcome.SUCCEEDED for e in some[:n]) for arm, some in known.items()}
+    good = {arm: sum(e.outcome is Outcome.SUCCEEDED for e in some[:n]) for arm, some in rewarded.items()}
     before = format_time(now - SETTLED_AFTER)
     # Sessions that began after the last one that counts have had less time to end, and would look like missing ones.
     concurrent = [e for e in arms if e.at <= last and (e.outcome in REWARDS or e.at <= before)]
@@ -132,7 +132,7 @@ def _decide(better: bool, worse: bool, unlike: bool, last: bool) -> tuple[PoolDe
         return PoolDecision.PROMOTE, "it is better than the incumbent"
     if worse:
         return PoolDecision.RETIRE, "it is worse than the incumbent"
-    held = "more of its sessions have no verified end than of the incumbent's" if better else "no clear difference"
+    why = "more of its sessions have no verified end than of the incumbent's" if better else "no clear difference"
     if last:
-        return PoolDecision.RETIRE, f"after {LOOKS[-1]} sessions of each arm: {held}"
-    return PoolDecision.WAIT, held
+        return PoolDecision.RETIRE, f"after {LOOKS[-1]} sessions of each arm: {why}"
+    return PoolDecision.WAIT, why

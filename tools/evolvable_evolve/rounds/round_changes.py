@@ -63,13 +63,13 @@ def action_for(candidate: AdmittedCandidate | None, cards: Iterable[PolicyCard])
         return EvolveAction.NO_OP, "no change was admitted"
     draft = candidate.draft
     if not draft.base:
-        said = content_terms(texts_of(draft.files))
+        draft_terms = content_terms(texts_of(draft.files))
         for card in cards:
             about = content_terms(" ".join((card.when, card.reasoning, *card.steps, *card.donts, card.check)))
-            if jaccard(said, about) >= ALIKE:
+            if jaccard(draft_terms, about) >= ALIKE:
                 return EvolveAction.NO_OP, f"the policy card of {card.ref} says it already"
         return EvolveAction.CREATE, "a new skill has no incumbent to be tried against, so a person decides"
-    share = changed_share(candidate.drafted.before, draft.files)
+    share = changed_share(candidate.change.before, draft.files)
     if share > HEAVY:
         return EvolveAction.HOLD, f"{share:.0%} of the lines change, so a person decides"
     return EvolveAction.REFINE, f"{share:.0%} of the lines change"
@@ -85,15 +85,15 @@ def changed_share(before: Files, after: Files) -> float:
 
 
 def _lines(files: Files) -> list[str]:
-    return [f"{path}\0{line}" for path in sorted(files) for line in _decoded(files[path].data).splitlines()]
+    return [f"{path}\0{line}" for path in sorted(files) for line in _decode(files[path].data).splitlines()]
 
 
 def texts_of(files: Files) -> str:
     """Return the documents of a resource as one text."""
-    return "\n".join(_decoded(files[path].data) for path in sorted(files) if path.endswith(".md"))
+    return "\n".join(_decode(files[path].data) for path in sorted(files) if path.endswith(".md"))
 
 
-def _decoded(data: bytes) -> str:
+def _decode(data: bytes) -> str:
     # Bounds the time of the comparison, which grows with the square of the lines.
     return data[:100_000].decode("utf-8", "replace")
 
@@ -107,7 +107,7 @@ def prunable(
     """
     found: dict[str, str] = {}
     mean = base.successes / base.ends if base.ends >= BASE_ENDS else None
-    ends = {ref: (one.verified_successes, one.verified) for ref, one in proofs.items()}
+    ends = {ref: (counts.verified_successes, counts.verified) for ref, counts in proofs.items()}
     for ref, (good, n) in ends.items():
         # The upper bound, so that a skill is blamed only where chance is no explanation.
         if mean is not None and n >= PRUNE_ENDS and wilson_upper_bound(good, n) < mean:
@@ -119,7 +119,7 @@ def prunable(
             # `other not in found`: of three that say the same the best stays.
             if ref not in found and better and other not in found and jaccard(words, theirs) >= SAME:
                 found[ref] = f"{other} says the same and does better"
-    return sorted(found.items(), key=lambda one: (wilson_upper_bound(*ends[one[0]]), one[0]))
+    return sorted(found.items(), key=lambda item: (wilson_upper_bound(*ends[item[0]]), item[0]))
 
 
 # A person who rejected the removal is asked again only when there is something new to see.
@@ -144,7 +144,7 @@ def admit_for(
     caller: Caller,
     settings: ReviewSettings,
     packet: ReviewRequest,
-    given: Mapping[str, Any],
+    candidate_fields: Mapping[str, Any],
     sign: ProposalSign,
     found: TraceDiagnosis,
     cluster: str,
@@ -155,7 +155,7 @@ def admit_for(
     Why is the code of a rule, `misfit` for what does not follow from the diagnosis: no text of a session.
     """
     try:
-        candidate = parse_candidate(settings.redactor.redact_value(given)[0])
+        candidate = parse_candidate(settings.redactor.redact_value(candidate_fields)[0])
     except (ValueError, TypeError, KeyError):
         return None, "schema"
     if misfit(candidate, sign, found.tag, cluster):
@@ -172,7 +172,7 @@ def admit_for(
         settings.boot(packet.project),
         cost,
     )
-    admitted, refused = admit(RuleContext(*about, short=False), [given])
+    admitted, refused = admit(RuleContext(*about, short=False), [candidate_fields])
     if admitted:
         return admitted[0], ""
     return None, refused[0].code if refused else "no candidate"
@@ -219,13 +219,19 @@ def evolve_cluster(
 def _retired_alike(library: Library, draft: Draft) -> PooledVersion | None:
     """Return a trial of the same change of this skill that was retired, None without one."""
     head = library.store.head_or_none(draft.ref)
-    said = content_terms(draft.reason)
-    for one in library.store.backend.pool.all() if head else []:
-        decided = one.state is PoolState.RETIRED and any(look["decision"] == "retire" for look in one.looks)
-        by_person = one.state is PoolState.RETIRED and (one.why or "").startswith(BY_PERSON)
-        alike = head is not None and one.resource == head.id and jaccard(content_terms(one.reason), said) >= ALIKE
+    reason_terms = content_terms(draft.reason)
+    for pooled_version in library.store.backend.pool.all() if head else []:
+        decided = pooled_version.state is PoolState.RETIRED and any(
+            look["decision"] == "retire" for look in pooled_version.looks
+        )
+        by_person = pooled_version.state is PoolState.RETIRED and (pooled_version.why or "").startswith(BY_PERSON)
+        alike = (
+            head is not None
+            and pooled_version.resource == head.id
+            and jaccard(content_terms(pooled_version.reason), reason_terms) >= ALIKE
+        )
         if alike and (decided or by_person):
-            return one
+            return pooled_version
     return None
 
 
@@ -236,8 +242,8 @@ def change_made(library: Library, number: int, cluster: str) -> RoundChange | No
     for proposal in library.store.backend.proposals.in_state(OPEN, 10_000):
         grounds = json.loads(proposal.grounds or "{}")
         if grounds.get("round") == number and grounds.get("cluster") == cluster:
-            said = (cluster, str(grounds["action"]), str(grounds["why"]))
-            return RoundChange(*said, str(proposal.ref), proposal_id=proposal.id)
+            about = (cluster, str(grounds["action"]), str(grounds["why"]))
+            return RoundChange(*about, str(proposal.ref), proposal_id=proposal.id)
     return None
 
 
@@ -245,7 +251,7 @@ def trial_made(library: Library, number: int, ref: str) -> PooledVersion | None:
     """Return the trial that a round began of a skill, None without one."""
     head = library.store.head_or_none(Ref.parse(ref).at(None)) if ref else None
     trials = library.store.backend.pool.all() if head else []
-    return next((one for one in trials if head and one.since_round == number and one.resource == head.id), None)
+    return next((trial for trial in trials if head and trial.since_round == number and trial.resource == head.id), None)
 
 
 def tried_why(library: Library, trial: PooledVersion) -> str:
@@ -256,35 +262,39 @@ def tried_why(library: Library, trial: PooledVersion) -> str:
 
 
 def propose_prunes(
-    library: Library, caller: Caller, kept: Iterable[str], before: Mapping[str, int]
+    library: Library, caller: Caller, changed_refs: Iterable[str], before: Mapping[str, int]
 ) -> list[dict[str, Any]]:
     """Propose the removal of skills that do worse than none, or say what a better one says.
 
-    As an agent's: what the policy holds waits in the inbox. kept: skills that the round changed. before: with how
-    many verified uses each skill was proposed to go by an earlier round.
+    As an agent's: what the policy holds waits in the inbox. changed_refs: skills that the round changed. before: with
+    how many verified uses each skill was proposed to go by an earlier round.
     """
     heads = {str(head.ref): head for head in library.store.heads(Kind.SKILL) if not head.frozen}
     by_id = {head.id: ref for ref, head in heads.items()}
-    proofs = {by_id[one]: proof for one, proof in library.evidence.count_successes(by_id).items()}
+    proofs = {by_id[id_]: proof for id_, proof in library.evidence.count_successes(by_id).items()}
     texts = {ref: _main_text(library, heads[ref]) for ref in proofs}
-    changed, made = set(kept), list[dict[str, Any]]()
+    changed, proposed = set(changed_refs), list[dict[str, Any]]()
     for ref, why in prunable(proofs, texts, library.evidence.baseline_successes()):
         verified = proofs[ref].verified
         if ref in changed or verified < MORE_EVIDENCE * before.get(ref, 0):
             continue
-        waiting = next((one for one in _removals(library, ref) if one.state == OPEN), None)
+        waiting = next((removal for removal in _removals(library, ref) if removal.state == OPEN), None)
         try:
             done = None if waiting else remove_resource(library, caller, heads[ref].ref, f"pruned: {why}")
         except EvolvableError as error:
-            made.append({"ref": ref, "why": error.text, "verified": verified, "proposal": None})
+            proposed.append({"ref": ref, "why": error.text, "verified": verified, "proposal": None})
             continue
         identity = waiting.id if waiting else done.proposal_id if done else None
-        made.append({"ref": ref, "why": why, "verified": verified, "proposal": identity})
-    return made
+        proposed.append({"ref": ref, "why": why, "verified": verified, "proposal": identity})
+    return proposed
 
 
 def _removals(library: Library, ref: str) -> list[Proposal]:
-    return [one for one in library.store.backend.proposals.waiting(10_000) if one.removes and str(one.ref) == ref]
+    return [
+        proposal
+        for proposal in library.store.backend.proposals.waiting(10_000)
+        if proposal.removes and str(proposal.ref) == ref
+    ]
 
 
 def _main_text(library: Library, head: Any) -> str:

@@ -22,7 +22,7 @@ from evolvable_evolve.evolution import (
     read_records,
     shorten,
 )
-from evolvable_evolve.rounds.traces import RoundTrace, cause_of, failed_last_check_only, hashed, procedures_of
+from evolvable_evolve.rounds.traces import RoundTrace, cause_of, failed_last_check_only, hash_text, procedures_of
 from evolvable_store.resource import USER_SCOPE, Kind, Ref
 from evolvable_store.storage import Attempt, Outcome, VerifiedEnd
 from evolvable_tools import MAIN_AGENT, REWARDS, Caller, Library, review
@@ -82,8 +82,8 @@ class SessionSource:
 
     def fresh(self, seen: Iterable[str]) -> list[str]:
         """Return the sessions with a verified end that no round was over, the oldest first."""
-        known = set(seen)
-        ended = (name for name in self._ends if name not in known and self._reward(name) is not None)
+        excluded = set(seen)
+        ended = (name for name in self._ends if name not in excluded and self._reward(name) is not None)
         # Lazily: no end is compared behind the bound.
         return [name for name, _ in zip(ended, range(MAX_SESSIONS), strict=False)]
 
@@ -91,7 +91,9 @@ class SessionSource:
         """Return how a session ended: as its transcript shows it, else as the verified ends of its uses agree."""
         outcomes = {self._ends[session].outcome} & REWARDS.keys()
         if not outcomes:
-            outcomes = {one.outcome for one in self._attempts.get(session, ()) if one.verified} & REWARDS.keys()
+            outcomes = {
+                attempt.outcome for attempt in self._attempts.get(session, ()) if attempt.verified
+            } & REWARDS.keys()
         rewards = {int(REWARDS[outcome]) for outcome in outcomes if outcome is not None}
         return rewards.pop() if len(rewards) == 1 else None
 
@@ -101,13 +103,15 @@ class SessionSource:
         if end is None:
             return None
         mine = self._attempts.get(identity, [])
-        shown = self.library.store.backend.observations.shown_in(identity)
-        loaded = {one.resource for one in mine if one.loaded}
-        used = frozenset(self._refs[one.resource] for one in mine if one.used and one.resource in self._refs)
-        selected = frozenset(self._refs[one] for one in shown | loaded if one in self._refs)
-        kind = next((one.task_type for one in mine if one.task_type), None) or end.task_type or "other"
+        shown_ids = self.library.store.backend.observations.shown_in(identity)
+        loaded = {attempt.resource for attempt in mine if attempt.loaded}
+        used = frozenset(
+            self._refs[attempt.resource] for attempt in mine if attempt.used and attempt.resource in self._refs
+        )
+        selected = frozenset(self._refs[resource] for resource in shown_ids | loaded if resource in self._refs)
+        kind = next((attempt.task_type for attempt in mine if attempt.task_type), None) or end.task_type or "other"
         reward = self._reward(identity)
-        partial = end.outcome is Outcome.PARTIAL or any(one.outcome is Outcome.PARTIAL for one in mine)
+        partial = end.outcome is Outcome.PARTIAL or any(attempt.outcome is Outcome.PARTIAL for attempt in mine)
         score = 0.5 if partial and not reward else float(reward or 0)
         about = (identity, end.at, kind, MAIN_AGENT, reward, score)
         bare = RoundTrace(*about, selected, used)
@@ -154,12 +158,17 @@ def packet_of(library: Library, caller: Caller, session: Session, *, answers: bo
     Its evidence is settled, because its end is known, and a check that failed in it is verified as one that passed is.
     """
     packet, _ = review.build_request(library, caller, session, library.store.clock(), EVIDENT)
-    failed = {f"s{i}" for one in packet.signals if one.code in ("check_failing", "fail_then_pass") for i in one.spans}
+    failed = {
+        f"s{i}" for signal in packet.signals if signal.code in ("check_failing", "fail_then_pass") for i in signal.spans
+    }
     own = [replace(piece, settled=True) for piece in packet.evidence if piece.session == packet.session]
     if answers:
         about = session.session_id
-        said = [span for span in session.spans if span.origin == Origin.ASSISTANT and span.text]
-        own += [EvidenceSpan(f"s{one.index}", about, one.turn, one.origin, ("answer",), one.text, True) for one in said]
+        answer_spans = [span for span in session.spans if span.origin == Origin.ASSISTANT and span.text]
+        own += [
+            EvidenceSpan(f"s{span.index}", about, span.turn, span.origin, ("answer",), span.text, True)
+            for span in answer_spans
+        ]
         # By the number of the span, so that the model reads the session in its order.
         own.sort(key=lambda piece: int(piece.id[1:]))
     others = [piece for piece in packet.evidence if piece.session != packet.session]
@@ -198,14 +207,16 @@ class TrialSource:
         folder, state = load_run(library.store.home, run)
         try:
             settings = state.settings
-            named = Ref.parse(str(settings["task_set"]))
-            ref = named.within(named.scope or USER_SCOPE).at(int(settings["task_set_version"]) or None)
+            task_set_ref = Ref.parse(str(settings["task_set"]))
+            ref = task_set_ref.within(task_set_ref.scope or USER_SCOPE).at(int(settings["task_set_version"]) or None)
             taskset, _ = load_taskset(library, caller, ref)
-            train = {one.id: one for one in taskset.tasks if one.split is Split.TRAIN}
+            train = {task.id: task for task in taskset.tasks if task.split is Split.TRAIN}
             own = {task for task, (split, _) in state.tasks.items() if split == Split.TRAIN}
             trials = dict(_training_trials(folder.id, read_records(folder), train.keys() & own))
-            skills = {digest: _refs(folder.program(digest)) for digest in {one.program for _, one in trials.values()}}
-            open_tasks = [one for one in taskset.tasks if one.split is not Split.TEST]
+            skills = {
+                digest: _refs(folder.program(digest)) for digest in {trial.program for _, trial in trials.values()}
+            }
+            open_tasks = [task for task in taskset.tasks if task.split is not Split.TEST]
             bar = float(settings["fail_below"])
         except DAMAGE_ERRORS as error:
             text = f"Run {folder.id} cannot be read: {type(error).__name__}."
@@ -214,8 +225,8 @@ class TrialSource:
 
     def fresh(self, seen: Iterable[str]) -> list[str]:
         """Return the trials that no round was over, the oldest first."""
-        known = set(seen)
-        return [identity for identity in self.trials if identity not in known]
+        excluded = set(seen)
+        return [identity for identity in self.trials if identity not in excluded]
 
     def trace(self, identity: str) -> RoundTrace | None:
         """Return the trace of a trial, None for what is no trial of this run."""
@@ -230,7 +241,7 @@ class TrialSource:
             selected=self.skills[trial.program],
             used=frozenset(trial.read) & self.skills[trial.program],
             steps=trial.usage.calls,
-            cause="" if reward else f"scorer:{hashed(category)}",
+            cause="" if reward else f"scorer:{hash_text(category)}",
         )
 
     def session(self, identity: str) -> Session | None:
@@ -240,12 +251,12 @@ class TrialSource:
         at, trial = self.trials[identity]
         task = self.tasks[trial.task]
         hide = make_masker(task.expected, task.prompt)
-        said = shorten(hide("\n\n".join(part for part in (trial.trace, trial.output) if part)), HEAD, TAIL)
+        answer = shorten(hide("\n\n".join(part for part in (trial.trace, trial.output) if part)), HEAD, TAIL)
         works = trial.score is not None and trial.score >= self.fail_below
         ended = "it works" if works else f"that is wrong: {hide(trial.feedback) or 'the scorer says so'}"
         messages = [
             {"role": "user", "content": task.prompt, "timestamp": at},
-            {"role": "assistant", "content": said or "(no answer)", "timestamp": at},
+            {"role": "assistant", "content": answer or "(no answer)", "timestamp": at},
             {"role": "user", "content": shorten(ended, HEAD, TAIL), "timestamp": at},
         ]
         return read_session(messages, redactor=self.redactor)

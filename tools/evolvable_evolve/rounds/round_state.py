@@ -29,14 +29,15 @@ class RoundState:
     """All that is known of the rounds so far. Made by `fold_rounds` alone.
 
     number: of the last round; running: whether it is unfinished. source: what it is over, `sessions` or `run:ID`. seen:
-    sessions and trials that a round was over. traces: of the running round. asked, evolved, pruned: its records, by
-    trace, cluster and ref; stopped: why it asks no model any more. failures, procedures: of all rounds. suspects:
-    clusters that the round before changed, where its sessions then went worse. changed: clusters that the last finished
-    round changed. success: its verified sessions and successes. handoffs: diagnoses for a change of agents. unasked:
-    traces that no model was asked about yet; again: those of them that this round takes up. prunes: skills that were
-    proposed to go, each with its verified uses then. trials: by id, the state and the looks that were recorded.
-    repairs: changes of skills after failures, with the task types that they are for. restructured: the record of agents
-    of the running round. agent_changes: those that rounds proposed; agent_looks: how often the gate looked at sessions.
+    sessions and trials that a round was over. traces: of the running round. question_records, evolved, pruned: its
+    records, by trace, cluster and ref; stopped: why it asks no model any more. failures, procedures: of all rounds.
+    suspects: clusters that the round before changed, where its sessions then went worse. changed: clusters that the
+    last finished round changed. success: its verified sessions and successes. handoffs: diagnoses for a change of
+    agents. unasked: traces that no model was asked about yet; again: those of them that this round takes up. prunes:
+    skills that were proposed to go, each with its verified uses then. trials: by id, the state and the looks that were
+    recorded. repairs: changes of skills after failures, with the task types that they are for. restructured: the record
+    of agents of the running round. agent_changes: those that rounds proposed; agent_looks: how often the gate looked at
+    sessions.
     """
 
     number: int = 0
@@ -46,11 +47,11 @@ class RoundState:
     sessions: tuple[str, ...] = ()
     traces: list[Mapping[str, Any]] = field(default_factory=list)
     learned: bool = False
-    asked: dict[str, LedgerRecord] = field(default_factory=dict)
+    question_records: dict[str, LedgerRecord] = field(default_factory=dict)
     stopped: str = ""
     evolved: dict[str, LedgerRecord] = field(default_factory=dict)
     pruned: LedgerRecord | None = None
-    looked: bool = False
+    has_looked: bool = False
     failures: Counter[str] = field(default_factory=Counter)
     procedures: dict[str, list[str]] = field(default_factory=dict)
     suspects: tuple[str, ...] = ()
@@ -72,8 +73,8 @@ class RoundState:
 
         def bare(value: Any) -> Any:
             if isinstance(value, Mapping):
-                return {key: bare(one) for key, one in value.items() if key not in without}
-            return [bare(one) for one in value] if isinstance(value, list | tuple) else value
+                return {key: bare(child) for key, child in value.items() if key not in without}
+            return [bare(child) for child in value] if isinstance(value, list | tuple) else value
 
         return {name: bare(getattr(self, name)) for name in self.__dataclass_fields__}
 
@@ -101,8 +102,8 @@ def _begin(state: RoundState, record: LedgerRecord) -> None:
     # The oldest go first: their transcripts are the first that clients delete.
     while len(state.seen) > MAX_SEEN:
         del state.seen[next(iter(state.seen))]
-    state.traces, state.learned, state.asked, state.stopped = [], False, {}, ""
-    state.evolved, state.pruned, state.looked, state.unasked = {}, None, False, ()
+    state.traces, state.learned, state.question_records, state.stopped = [], False, {}, ""
+    state.evolved, state.pruned, state.has_looked, state.unasked = {}, None, False, ()
     state.restructured = None
 
 
@@ -119,7 +120,7 @@ REMEMBERED = 4
 
 
 def _ask(state: RoundState, record: LedgerRecord) -> None:
-    state.asked[record["trace"]] = record
+    state.question_records[record["trace"]] = record
     if record["sign"] == "F":
         about = ("trace", "cluster", "cause", "agent", "task_type", "better")
         state.handoffs = [*state.handoffs, {name: record.get(name, "") for name in about}][-MAX_REMEMBERED:]
@@ -132,22 +133,28 @@ def _stop(state: RoundState, record: LedgerRecord) -> None:
 def _evolve(state: RoundState, record: LedgerRecord) -> None:
     state.evolved[record["cluster"]] = record
     ids = {"trial": record.get("trial"), "proposal": record.get("proposal_id")}
-    if not record.get("ref") or not any(one is not None for one in ids.values()):
+    if not record.get("ref") or not any(identity is not None for identity in ids.values()):
         return
-    mine = [one for one in state.asked.values() if one["cluster"] == record["cluster"] and one["sign"] == "A-"]
-    if types := sorted({one["task_type"] for one in mine}):
-        made = {"number": state.number, "ref": record["ref"], "task_types": types, **ids}
-        state.repairs = [*state.repairs, made][-MAX_REMEMBERED:]
+    mine = [
+        question
+        for question in state.question_records.values()
+        if question["cluster"] == record["cluster"] and question["sign"] == "A-"
+    ]
+    if types := sorted({question["task_type"] for question in mine}):
+        repair = {"number": state.number, "ref": record["ref"], "task_types": types, **ids}
+        state.repairs = [*state.repairs, repair][-MAX_REMEMBERED:]
 
 
 def _prune(state: RoundState, record: LedgerRecord) -> None:
     state.pruned = record
-    state.prunes |= {one["ref"]: int(one["verified"]) for one in record["proposed"] if one["proposal"] is not None}
+    state.prunes |= {
+        removal["ref"]: int(removal["verified"]) for removal in record["proposed"] if removal["proposal"] is not None
+    }
 
 
 def _look(state: RoundState, record: LedgerRecord) -> None:
-    state.looked = True
-    state.trials |= {str(one["trial"]): (str(one["state"]), int(one["looks"])) for one in record["trials"]}
+    state.has_looked = True
+    state.trials |= {str(trial["trial"]): (str(trial["state"]), int(trial["looks"])) for trial in record["trials"]}
 
 
 def _restructure(state: RoundState, record: LedgerRecord) -> None:
@@ -156,8 +163,8 @@ def _restructure(state: RoundState, record: LedgerRecord) -> None:
     if record["proposal_id"] is not None:
         about = {"number": state.number, "looks": state.agent_looks, "proposal": record["proposal_id"]}
         edit = {name: record["edit"][name] for name in ("op", "agents")}
-        made = {**about, "key": record["key"], "ref": record["ref"], **edit}
-        state.agent_changes = [*state.agent_changes, made][-MAX_REMEMBERED:]
+        change = {**about, "key": record["key"], "ref": record["ref"], **edit}
+        state.agent_changes = [*state.agent_changes, change][-MAX_REMEMBERED:]
 
 
 def _end(state: RoundState, record: LedgerRecord) -> None:
@@ -166,10 +173,12 @@ def _end(state: RoundState, record: LedgerRecord) -> None:
     fell = fell_by_more_than_noise(state.success, (successes, n))
     state.suspects = state.changed if fell else ()
     state.changed = tuple(
-        sorted(cluster for cluster, one in state.evolved.items() if one["action"] in ("create", "refine", "hold"))
+        sorted(
+            cluster for cluster, evolved in state.evolved.items() if evolved["action"] in ("create", "refine", "hold")
+        )
     )
     state.success = (int(successes), int(n)) if n else state.success
-    waiting = [one["id"] for one in state.traces if one["ask"] and one["id"] not in state.asked]
+    waiting = [trace["id"] for trace in state.traces if trace["ask"] and trace["id"] not in state.question_records]
     state.unasked, state.running = tuple(waiting[-MAX_UNASKED:]), False
 
 
@@ -199,13 +208,13 @@ def read_rounds(library: Library) -> RoundState:
 
 def counted_failures(traces: Iterable[RoundTrace]) -> dict[str, int]:
     """Return how many failures of each key these traces have."""
-    return dict(sorted(Counter(key for one in traces if (key := failure_key(one))).items()))
+    return dict(sorted(Counter(key for trace in traces if (key := failure_key(trace))).items()))
 
 
 def counted_procedures(traces: Iterable[RoundTrace]) -> dict[str, list[str]]:
     """Return by procedure the successful traces that had it, a few of each."""
     found: dict[str, list[str]] = {}
-    for one in traces:
-        for procedure in one.procedures if one.reward else ():
-            found.setdefault(procedure, []).append(one.id)
+    for trace in traces:
+        for procedure in trace.procedures if trace.reward else ():
+            found.setdefault(procedure, []).append(trace.id)
     return {procedure: sorted(ids)[:REMEMBERED] for procedure, ids in sorted(found.items())}

@@ -151,7 +151,7 @@ class _RoundWork:
         self.evolve()
         if self.state.pruned is None:
             self.note("pruned", proposed=propose_prunes(*self.pruning()))
-        if not self.state.looked:
+        if not self.state.has_looked:
             self.look()
         if self.state.restructured is None:
             self.note("agents", **asdict(change_agents(self._library, self.caller, self.state)))
@@ -165,22 +165,22 @@ class _RoundWork:
         """Cut the traces, learn from them, and retain those that something may follow from."""
         self.keep_vocabulary()
         traces = list(traces_of(self._source, self.state.sessions))
-        again = [one for one in traces if one.id in self.state.again]  # the round before has counted them
-        fresh = [one for one in traces if one.id not in self.state.again]
-        kept = retain(traces, self.state.failures - Counter(counted_failures(again)), self.state.procedures)
+        again = [trace for trace in traces if trace.id in self.state.again]  # the round before has counted them
+        fresh = [trace for trace in traces if trace.id not in self.state.again]
+        retained = retain(traces, self.state.failures - Counter(counted_failures(again)), self.state.procedures)
         seen = self._library.store.backend.observations
         utilities = {
             "skills": len(verified_utilities(self._library.evidence.list_attempts())),
             "agents": len(agent_utilities(agent_episodes(seen.verified_ends(), seen.executions()))),
         }
-        known = [one for one in fresh if one.reward is not None]
+        rewarded = [trace for trace in fresh if trace.reward is not None]
         self.note(
             "learned",
-            retained=[_row(one) for one in kept],
+            retained=[_row(retained_trace) for retained_trace in retained],
             failures=counted_failures(fresh),
             procedures=counted_procedures(fresh),
             utilities=utilities,
-            success=[sum(one.reward or 0 for one in known), len(known)],
+            success=[sum(trace.reward or 0 for trace in rewarded), len(rewarded)],
         )
 
     def keep_vocabulary(self) -> None:
@@ -203,12 +203,15 @@ class _RoundWork:
         tried = self.clusters_on_trial()
         for row in self.to_ask():
             # Traces with a reason were not asked about, and cost nothing.
-            if self.state.stopped or sum(not one["why"] for one in self.state.asked.values()) >= MAX_QUESTIONS:
+            if (
+                self.state.stopped
+                or sum(not question["why"] for question in self.state.question_records.values()) >= MAX_QUESTIONS
+            ):
                 return
             if row["cluster"] in tried:
                 self.note_asked(row, ProposalSign.NOTHING, why="a version of it is on trial")
                 continue
-            if self._settings.thinker is None:
+            if self._settings.reviewer_model is None:
                 self.note("stopped", why="no model is named")
                 return
             packet = self.packet(row["id"])
@@ -223,19 +226,27 @@ class _RoundWork:
             evidence = {piece.id: piece.text for piece in packet.evidence}
             found = diagnose(answer["diagnoses"], evidence)
             sign = proposal_sign(row["reward"], found)
-            given = answer["candidates"][:1] if sign in (ProposalSign.SUCCESS, ProposalSign.REPAIR) else []
+            candidates = answer["candidates"][:1] if sign in (ProposalSign.SUCCESS, ProposalSign.REPAIR) else []
             # Redacted before it is written, since the model may repeat a secret of the session.
-            clean = self._settings.redactor.redact_value({"candidate": given[0] if given else None, "cost": cost})[0]
-            kept = self._answers.keep_json(clean) if given else ""
-            named = found.better if found.better in list_agents(self._library) else ""
-            about = {"cause": found.cause, "unique": found.unique, "tag": found.tag, "answer": kept, "better": named}
+            clean = self._settings.redactor.redact_value(
+                {"candidate": candidates[0] if candidates else None, "cost": cost}
+            )[0]
+            answer_key = self._answers.store_json(clean) if candidates else ""
+            better_agent = found.better if found.better in list_agents(self._library) else ""
+            about = {
+                "cause": found.cause,
+                "unique": found.unique,
+                "tag": found.tag,
+                "answer": answer_key,
+                "better": better_agent,
+            }
             self.note_asked(row, sign, **about)
 
     def clusters_on_trial(self) -> set[str]:
         """Return the skills that an earlier round or a person has on trial: nothing else of them is changed."""
         running = self._library.store.backend.pool.on_trial()
-        trials = [one for one in running if one.since_round != self.state.number]
-        heads = self._library.store.backend.heads_by_id(one.resource for one in trials)
+        trials = [pooled_version for pooled_version in running if pooled_version.since_round != self.state.number]
+        heads = self._library.store.backend.heads_by_id(trial.resource for trial in trials)
         return {str(head.ref) for head in heads.values()}
 
     def to_ask(self) -> list[Mapping[str, Any]]:
@@ -244,7 +255,7 @@ class _RoundWork:
         for cluster in self.state.suspects:
             # After a change the sessions of this cluster went worse: others are asked about first.
             weight[cluster] //= 2
-        waiting = [row for row in self.state.traces if row["ask"] and row["id"] not in self.state.asked]
+        waiting = [row for row in self.state.traces if row["ask"] and row["id"] not in self.state.question_records]
         newest = sorted(waiting, key=lambda row: (row["at"], row["id"]), reverse=True)
         return sorted(newest, key=lambda row: (-weight[row["cluster"]], row["cluster"]))
 
@@ -259,41 +270,43 @@ class _RoundWork:
         if identity not in self._packets:
             session = self._source.session(identity)
             answers = self._source.shows_answers(identity)
-            made = packet_of(self._library, self.caller, session, answers=answers) if session is not None else None
-            self._packets[identity] = made
+            review_request = (
+                packet_of(self._library, self.caller, session, answers=answers) if session is not None else None
+            )
+            self._packets[identity] = review_request
         return self._packets[identity]
 
     def think(self, row: Mapping[str, Any], packet: ReviewRequest) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the model's answer, within the day's budget of reviews, and what it cost."""
-        thinker, settings = self._settings.thinker, self._settings
-        if thinker is None:
+        model, settings = self._settings.reviewer_model, self._settings
+        if model is None:
             raise Refused("No model is set that reviews.", "Set one for the role reviewer; docs/models.md says how.")
         bodies = review.skill_bodies(self._library, packet, settings.redactor)
         data = review.data_for_model(packet, bodies)
-        asked = {"reason": row["reason"], "cluster": row["cluster"], "reward": row["reward"]}
+        context = {"reason": row["reason"], "cluster": row["cluster"], "reward": row["reward"]}
         cards = [asdict(card) for card in self.cards(packet)]
-        asked |= {"agents": agents} if (agents := list_agents(self._library)) else {}
-        plain = settings.redactor.redact_value({**asked, "policy_cards": cards, **data})[0]
+        context |= {"agents": agents} if (agents := list_agents(self._library)) else {}
+        plain = settings.redactor.redact_value({**context, "policy_cards": cards, **data})[0]
         used = QuestionUsage()
         text = review.to_plain(plain)
         request = Request(INSTRUCTIONS, text, ANSWER_SCHEMA, MAX_TOKENS, role="proposer", **used.hooks())
         reviews, day = self._library.store.backend.reviews, self._library.store.now()[:10]
         name = f"round-{self.state.number}"
-        reserved = reserve(reviews, settings.budget, day, name, thinker, request)
+        reserved = reserve(reviews, settings.budget, day, name, model, request)
         try:
-            answer = thinker.think(request)
+            answer = model.think(request)
         # The answer cost money and does not fit the schema: the trace counts as asked, and is not paid for again.
         except WrongAnswer:
             answer = {"diagnoses": [], "candidates": []}
         finally:
             # Without figures from the provider the reservation stands as what was spent.
-            if used.told:
+            if used.is_reported:
                 settle(reviews, settings.budget, reserved, used)
-        if not used.told:
-            return answer, {"thinker": thinker.name, "reserved": reserved.most.tokens}
+        if not used.is_reported:
+            return answer, {"thinker": model.name, "reserved": reserved.most.tokens}
         tokens = used.spending(settings.budget).tokens
-        who = used.attempts[-1].model if used.attempts else thinker.name
-        return answer, {"thinker": who, "tokens": tokens, **used.to_json()}
+        model_name = used.attempts[-1].model if used.attempts else model.name
+        return answer, {"thinker": model_name, "tokens": tokens, **used.to_json()}
 
     def cards(self, packet: ReviewRequest) -> list[PolicyCard]:
         """Return the policy cards that are nearest to what was typed in a session."""
@@ -301,11 +314,15 @@ class _RoundWork:
         if not typed:
             return []
         tried = self._library.store.backend.pool.all()
-        won = {one.resource: "won its trial" for one in tried if one.state is PoolState.PROMOTED}
+        won = {
+            pooled_version.resource: "won its trial"
+            for pooled_version in tried
+            if pooled_version.state is PoolState.PROMOTED
+        }
         heads = card_index(self._library, won, SEEDS)
         # As a reviewer, so that the search puts the round into no arm of a trial.
-        who = Caller(Actor.REVIEW, None, self._scopes)
-        found = find_skill(self._library, who, typed[:1_000], limit=20) if heads else None
+        caller = Caller(Actor.REVIEW, None, self._scopes)
+        found = find_skill(self._library, caller, typed[:1_000], limit=20) if heads else None
         order = {match.ref: match.confidence for match in found.matches} if found else {}
         seeds = {head.id: "comes with Evolvable" for head in heads if head.name in SEEDS}
         cards = nearest_cards(self._library, heads, order, {**seeds, **won})
@@ -317,37 +334,37 @@ class _RoundWork:
     def evolve(self) -> None:
         """Change at most one thing of each cluster."""
         by_cluster: dict[str, list[Mapping[str, Any]]] = {}
-        for record in self.state.asked.values():
+        for record in self.state.question_records.values():
             by_cluster.setdefault(record["cluster"], []).append(record)
         for cluster in sorted(by_cluster):
             # Each cluster is a record of its own, so an interrupted round goes on with the next one.
             if cluster not in self.state.evolved:
-                self.note("evolved", **asdict(self.evolved(cluster, by_cluster[cluster])))
+                self.note("evolved", **asdict(self.change_cluster(cluster, by_cluster[cluster])))
 
-    def evolved(self, cluster: str, asked: Sequence[Mapping[str, Any]]) -> RoundChange:
+    def change_cluster(self, cluster: str, records: Sequence[Mapping[str, Any]]) -> RoundChange:
         """Change one cluster by the first candidate of its traces that keeps every rule; return what was done."""
         number, why = self.state.number, "no change was proposed"
         # A process that died between the change and its record has made it already.
-        if (made := change_made(self._library, number, cluster)) is not None:
-            return made
-        taken = {one["ref"] for one in self.state.evolved.values() if one["ref"]}
-        for record in asked:
-            given, cost = self.answer(record)
-            packet = self.packet(record["trace"]) if given else None
-            if given is None or packet is None:
+        if (change := change_made(self._library, number, cluster)) is not None:
+            return change
+        changed_refs = {evolved["ref"] for evolved in self.state.evolved.values() if evolved["ref"]}
+        for record in records:
+            candidate, cost = self.answer(record)
+            packet = self.packet(record["trace"]) if candidate else None
+            if candidate is None or packet is None:
                 continue
             found = TraceDiagnosis.from_record(record)
-            target = str(given.get("target", ""))
+            target = str(candidate.get("target", ""))
             trial = trial_made(self._library, number, target) if target else None
-            if trial is not None and target not in taken:
+            if trial is not None and target not in changed_refs:
                 return RoundChange(cluster, "refine", tried_why(self._library, trial), target, trial=trial.id)
-            about = (packet, given, ProposalSign(record["sign"]), found, cluster, cost)
+            about = (packet, candidate, ProposalSign(record["sign"]), found, cluster, cost)
             admitted, refused = admit_for(self._library, self.caller, self._settings, *about)
             if admitted is None:
                 why = refused
-            elif str(admitted.draft.ref) in taken:
+            elif str(admitted.draft.ref) in changed_refs:
                 why = "another change of it is in this round"
-            elif leaked := self._source.leak(texts_of(admitted.drafted.before), texts_of(admitted.draft.files)):
+            elif leaked := self._source.leak(texts_of(admitted.change.before), texts_of(admitted.draft.files)):
                 why = f"it repeats a task of the run ({leaked})"
             else:
                 return evolve_cluster(self._library, self.caller, number, cluster, admitted, "", self.cards(packet))
@@ -357,23 +374,28 @@ class _RoundWork:
         """Return the candidate that a model named for a trace, and what it cost."""
         if not record["answer"]:
             return None, {}
-        kept = self._answers.kept_json(record["answer"])
-        return kept["candidate"], kept["cost"]
+        stored = self._answers.read_json(record["answer"])
+        return stored["candidate"], stored["cost"]
 
     def pruning(self) -> tuple[Library, Caller, list[str], dict[str, int]]:
         """Return the arguments of `propose_prunes`."""
-        changed = [one["ref"] for one in self.state.evolved.values() if one["ref"]]
+        changed = [evolved["ref"] for evolved in self.state.evolved.values() if evolved["ref"]]
         return self._library, self.caller, changed, dict(self.state.prunes)
 
     def look(self) -> None:
         """Look at the trials that are due, and record the state of each that had not ended before."""
         for _ in look_at_trials(self._library, self.caller):
             pass
-        ended = {one for one, (state, _) in self.state.trials.items() if state != "trial"}
+        ended = {trial_id for trial_id, (state, _) in self.state.trials.items() if state != "trial"}
         rows = [
-            {"trial": one.id, "state": one.state.value, "looks": len(one.looks), "operation": one.operation}
-            for one in reversed(self._library.store.backend.pool.all())
-            if str(one.id) not in ended
+            {
+                "trial": pooled_version.id,
+                "state": pooled_version.state.value,
+                "looks": len(pooled_version.looks),
+                "operation": pooled_version.operation,
+            }
+            for pooled_version in reversed(self._library.store.backend.pool.all())
+            if str(pooled_version.id) not in ended
         ]
         self.note("looked", trials=rows)
 
@@ -382,17 +404,17 @@ class _RoundWork:
     def report(self) -> RoundReport:
         """Return the report of the round so far."""
         state, learned = self.state, next(r for r in reversed(self._ledger.records) if r["type"] == "learned")
-        looked = next(r for r in reversed(self._ledger.records) if r["type"] == "looked")
+        look_record = next(r for r in reversed(self._ledger.records) if r["type"] == "looked")
         names = ("cluster", "action", "why", "ref", "proposal_id", "trial")
-        shown = ("trace", "cluster", "cause", "unique", "tag", "sign", "why")
+        columns = ("trace", "cluster", "cause", "unique", "tag", "sign", "why")
         return RoundReport(
             *(state.number, state.source, learned["success"][1], learned["success"][0]),
             retained=dict(Counter(row["reason"] for row in state.traces)),
             utilities=learned["utilities"],
-            diagnosed=[{name: one[name] for name in shown} for one in state.asked.values()],
-            changes=[RoundChange(**{name: one[name] for name in names}) for one in state.evolved.values()],
+            diagnosed=[{name: record[name] for name in columns} for record in state.question_records.values()],
+            changes=[RoundChange(**{name: record[name] for name in names}) for record in state.evolved.values()],
             pruned=list((state.pruned or {}).get("proposed", ())),
-            trials=list(looked["trials"]),
+            trials=list(look_record["trials"]),
             agents=RosterChange(**{name: self.state.restructured[name] for name in RosterChange.__slots__})
             if self.state.restructured is not None
             else None,
@@ -405,9 +427,15 @@ class _RoundWork:
         return RoundReport(**{**vars(report), "suspects": list(self.state.suspects)})
 
 
-def _row(kept: RetainedTrace) -> dict[str, Any]:
+def _row(retained: RetainedTrace) -> dict[str, Any]:
     """Return a retained trace as it is recorded. ask: whether a change may follow from it."""
-    one = kept.trace
-    ask = one.reward == 0 or kept.reason is RetainReason.REUSABLE_SUCCESS
-    about = {"id": one.id, "at": one.at, "cluster": one.cluster, "reason": kept.reason.value, "reward": one.reward}
-    return {**about, "task_type": one.task_type, "agent": one.agent, "cause": one.cause, "ask": ask}
+    trace = retained.trace
+    ask = trace.reward == 0 or retained.reason is RetainReason.REUSABLE_SUCCESS
+    about = {
+        "id": trace.id,
+        "at": trace.at,
+        "cluster": trace.cluster,
+        "reason": retained.reason.value,
+        "reward": trace.reward,
+    }
+    return {**about, "task_type": trace.task_type, "agent": trace.agent, "cause": trace.cause, "ask": ask}

@@ -86,22 +86,22 @@ def retain(
     failures: how many failures of each `failure_key` earlier rounds had; procedures: by procedure the sessions that
     earlier rounds saw it in. A trace without a verified end is never retained.
     """
-    known = [one for one in traces if one.reward is not None]
+    rewarded = [trace for trace in traces if trace.reward is not None]
     counts = Counter(failures or {})
-    counts.update(key for one in known if (key := failure_key(one)))
+    counts.update(key for trace in rewarded if (key := failure_key(trace)))
     seen: dict[str, set[str]] = defaultdict(set)
     for procedure, sessions in (procedures or {}).items():
         seen[procedure].update(sessions)
-    for one in known:
-        for procedure in one.procedures if one.reward else ():
-            seen[procedure].add(one.id)
-    kept: dict[str, list[RetainedTrace]] = defaultdict(list)
+    for trace in rewarded:
+        for procedure in trace.procedures if trace.reward else ():
+            seen[procedure].add(trace.id)
+    by_cluster: dict[str, list[RetainedTrace]] = defaultdict(list)
     # By id where two are of one moment, so that the order of the input changes nothing.
-    for one in sorted(known, key=lambda one: (one.at, one.id), reverse=True):
-        reason = _reason(one, counts, seen)
-        if reason is not None and len(kept[one.cluster]) < PER_CLUSTER:
-            kept[one.cluster].append(RetainedTrace(one, reason))
-    return [one for cluster in sorted(kept) for one in kept[cluster]]
+    for trace in sorted(rewarded, key=lambda trace: (trace.at, trace.id), reverse=True):
+        reason = _reason(trace, counts, seen)
+        if reason is not None and len(by_cluster[trace.cluster]) < PER_CLUSTER:
+            by_cluster[trace.cluster].append(RetainedTrace(trace, reason))
+    return [retained for cluster in sorted(by_cluster) for retained in by_cluster[cluster]]
 
 
 def failure_key(trace: RoundTrace) -> str:
@@ -109,18 +109,18 @@ def failure_key(trace: RoundTrace) -> str:
     return f"{trace.task_type}|{trace.cause}" if trace.reward == 0 and trace.cause else ""
 
 
-def _reason(one: RoundTrace, failures: Mapping[str, int], seen: Mapping[str, set[str]]) -> RetainReason | None:
+def _reason(trace: RoundTrace, failures: Mapping[str, int], seen: Mapping[str, set[str]]) -> RetainReason | None:
     # The reasons in the order of what can be learned: the first that holds is the one that is recorded.
-    if (key := failure_key(one)) and failures[key] >= REPEATED:
+    if (key := failure_key(trace)) and failures[key] >= REPEATED:
         return RetainReason.REPEATED_FAILURE
-    if one.reward == 0 and (one.score >= NEAR or one.last_check):
+    if trace.reward == 0 and (trace.score >= NEAR or trace.last_check):
         return RetainReason.NEAR_MISS
-    if one.reward == 1 and one.steps >= MIN_STEPS and any(len(seen[p]) >= REPEATED for p in one.procedures):
+    if trace.reward == 1 and trace.steps >= MIN_STEPS and any(len(seen[p]) >= REPEATED for p in trace.procedures):
         return RetainReason.REUSABLE_SUCCESS
-    return RetainReason.MISMATCH if one.selected ^ one.used else None
+    return RetainReason.MISMATCH if trace.selected ^ trace.used else None
 
 
-def hashed(text: str) -> str:
+def hash_text(text: str) -> str:
     """Return the first 16 hexadecimal digits of a text's SHA-256, by which it is recognised without being stored."""
     # 64 bits: among a million texts a collision has a chance of 3 in 100 million.
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
@@ -133,16 +133,16 @@ _FAILING = ("check_failing", "error_loop", "retry_chain", "edit_reverted", "corr
 def cause_of(found: Sequence[SessionSignal]) -> str:
     """Return the cause of a failure as its signals show it: a code, with the command where one failed."""
     for code in _FAILING:
-        signal = next((one for one in found if one.code == code), None)
+        signal = next((session_signal for session_signal in found if session_signal.code == code), None)
         if signal is not None:
             about = signal.key or (signal.said if code == "check_failing" else "")
-            return f"{code}:{hashed(about)}" if about else code
+            return f"{code}:{hash_text(about)}" if about else code
     return ""
 
 
 def procedures_of(found: Sequence[SessionSignal]) -> tuple[str, ...]:
     """Return the procedures of a session, hashed."""
-    return tuple(sorted({hashed(one.key) for one in found if one.code == "procedure"})[:MAX_PROCEDURES])
+    return tuple(sorted({hash_text(signal.key) for signal in found if signal.code == "procedure"})[:MAX_PROCEDURES])
 
 
 def failed_last_check_only(session: Session) -> bool:

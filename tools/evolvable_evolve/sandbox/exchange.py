@@ -125,10 +125,10 @@ def _relay_errors() -> tuple[type[Exception], ...]:
 async def _pass_on(answer: "httpx2.Response", writer: asyncio.StreamWriter) -> None:
     """Write an answer as it comes. One that breaks off has no end here either."""
     whole = answer.request.method == "HEAD" or answer.status_code in (204, 304) or "content-length" in answer.headers
-    kept = [b"%b: %b" % pair for pair in answer.headers.raw if pair[0].lower() not in _ENDS_HERE]
-    kept += [b"connection: close", *([] if whole else [b"transfer-encoding: chunked"])]
+    header_lines = [b"%b: %b" % pair for pair in answer.headers.raw if pair[0].lower() not in _ENDS_HERE]
+    header_lines += [b"connection: close", *([] if whole else [b"transfer-encoding: chunked"])]
     status = f"HTTP/1.1 {answer.status_code} {answer.reason_phrase}".encode("ascii")
-    writer.write(b"\r\n".join([status, *kept, b"", b""]))
+    writer.write(b"\r\n".join([status, *header_lines, b"", b""]))
     try:
         async for part in answer.aiter_raw():
             writer.write(part if whole else b"%x\r\n%b\r\n" % (len(part), part))
@@ -148,18 +148,18 @@ async def _request(
     target = rest.rpartition(" ")[0]
     path = target.partition("?")[0]
     base = urlsplit(model.address)
-    if method not in ("GET", "POST", "HEAD") or path not in {base.path.rstrip("/") + one for one in model.paths}:
+    if method not in ("GET", "POST", "HEAD") or path not in {base.path.rstrip("/") + suffix for suffix in model.paths}:
         raise RelayRefusal("403 Forbidden")
     pairs = [(name.strip().lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines[1:])]
     headers = dict(pairs)
     if headers.get("upgrade", "").lower() == "websocket":
         raise RelayRefusal("426 Upgrade Required")  # on this status alone Codex asks by HTTP at once
-    held = {name.lower() for name in model.headers} | (SIGN_IN_HEADERS if model.headers else frozenset())
-    kept = [(name, value) for name, value in pairs if name not in _DROPPED | held]
+    own_headers = {name.lower() for name in model.headers} | (SIGN_IN_HEADERS if model.headers else frozenset())
+    passed_on = [(name, value) for name, value in pairs if name not in _DROPPED | own_headers]
     body = await _body(reader, writer, headers)
     # A password in the address would be sent in place of a sign-in of the command's own.
     url = f"{base.scheme}://{base.netloc.rpartition('@')[2]}{target}"
-    return client.build_request(method, url, headers=kept, content=body)
+    return client.build_request(method, url, headers=passed_on, content=body)
 
 
 async def _body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, headers: Mapping[str, str]) -> bytes:
@@ -226,7 +226,7 @@ def _unpack(file: IO[bytes], workspace: Path, size: int) -> None:
         kind, mode, count, *paths = _fields(file.readline(_LINE))
         if kind == "e":
             break
-        path = _checked(paths[0], folders)
+        path = _check_path(paths[0], folders)
         target = os.path.join(workspace, path)
         if kind == "l":
             os.symlink(paths[1], target)
@@ -240,7 +240,7 @@ def _unpack(file: IO[bytes], workspace: Path, size: int) -> None:
             size -= count
             if count < 0 or size < 0:
                 raise ValueError("it is larger than the sandbox allows")
-            _file(file, target, count, mode)
+            _write_file(file, target, count, mode)
     else:
         raise ValueError("it holds too many files")
     for target, mode in modes:  # a folder that may not be written to was filled first
@@ -252,17 +252,17 @@ def _fields(line: bytes) -> "tuple[Any, ...]":
     kind, mode, count, *paths = line.decode("ascii").rstrip("\n").split(" ")
     if len(paths) != _PATHS[kind]:
         raise ValueError("a line has too few or too many fields")
-    return kind, int(mode), int(count), *(os.fsdecode(bytes.fromhex(one)) for one in paths)
+    return kind, int(mode), int(count), *(os.fsdecode(bytes.fromhex(path)) for path in paths)
 
 
-def _checked(path: str, folders: set[str]) -> str:
+def _check_path(path: str, folders: set[str]) -> str:
     above, slash, name = path.rpartition("/")
     if (slash and not above) or name in ("", ".", "..") or "\0" in name or above not in folders:
         raise ValueError(f"it has the path {ascii(path[:80])}")
     return path
 
 
-def _file(file: IO[bytes], target: str, left: int, mode: int) -> None:
+def _write_file(file: IO[bytes], target: str, left: int, mode: int) -> None:
     # O_EXCL: a second entry of one name fails, also where the first is a link.
     with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as other:
         while left:

@@ -38,7 +38,7 @@ def main() -> int:
         os.environ["PWD"] = how["work"]
         listener = listen(how["model"]) if how["model"] else None
     except OSError as error:
-        return told(NOT_SET_UP, f"the sandbox could not be set up: {error}")
+        return report(NOT_SET_UP, f"the sandbox could not be set up: {error}")
     child = os.fork()
     if child == 0:
         start(command, how["limits"])
@@ -46,15 +46,15 @@ def main() -> int:
         import threading  # start time: only where a model is asked
 
         threading.Thread(target=accept, args=(listener,), daemon=True).start()
-    status = waited(child, how["seconds"])
+    status = wait_for(child, how["seconds"])
     if how["back"]:
         try:
             with open(how["back"], "wb") as file:
                 pack(how["work"], file)
         except OSError as error:
-            return told(NOT_SET_UP, f"the workspace could not be read at the end: {error}")
+            return report(NOT_SET_UP, f"the workspace could not be read at the end: {error}")
     if why := used_up(how, status):
-        return told(LIMIT, why)
+        return report(LIMIT, why)
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
@@ -63,14 +63,14 @@ def instructions(words: list[str]) -> "tuple[dict, list[str]]":  # type: ignore[
     """Return the instructions, and the command."""
     how = {"work": words[0], "back": words[1], "seconds": float(words[2]), "model": int(words[3])}
     limits = words[4].split(",")
-    how["limits"] = {name: int(value) for name, _, value in (one.partition("=") for one in limits)}
+    how["limits"] = {name: int(value) for name, _, value in (limit.partition("=") for limit in limits)}
     count = int(words[5])
     pairs = words[6 : 6 + 2 * count]
     how["seeds"] = dict(zip(pairs[::2], pairs[1::2], strict=True))
     return how, words[6 + 2 * count :]
 
 
-def told(code: int, why: str) -> int:
+def report(code: int, why: str) -> int:
     print(why, file=sys.stderr, flush=True)
     return code
 
@@ -85,7 +85,7 @@ def start(command: list[str], limits: dict[str, int]) -> None:
         untraceable()
         os.execvp(command[0], command)
     except OSError as error:
-        os._exit(told(CANNOT_START, f"{command[0]} could not be started: {error.strerror or error}"))
+        os._exit(report(CANNOT_START, f"{command[0]} could not be started: {error.strerror or error}"))
     finally:
         os._exit(NOT_SET_UP)
 
@@ -108,7 +108,7 @@ def used_up(how: dict, status: int) -> str:  # type: ignore[type-arg]
     return ""
 
 
-def waited(child: int, seconds: float) -> int:
+def wait_for(child: int, seconds: float) -> int:
     """Return the status of the command. The parent stops us in time; without one we end by ourselves."""
     signal.signal(signal.SIGALRM, lambda *_: os._exit(124))
     signal.alarm(int(seconds) + 30)
@@ -151,12 +151,12 @@ def untraceable() -> None:
     def at(data: bytearray) -> int:
         return int(_ctypes.addressof((Byte * len(data)).from_buffer(data)))
 
-    kept = bytearray(program)
-    told_ = bytearray(len(code).to_bytes(8, sys.byteorder) + at(kept).to_bytes(8, sys.byteorder))
+    filter_program = bytearray(program)
+    filter_header = bytearray(len(code).to_bytes(8, sys.byteorder) + at(filter_program).to_bytes(8, sys.byteorder))
     own = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]
     prctl = Function(_ctypes.dlsym(own, "prctl"))
     prctl(*map(Long, (38, 1, 0, 0, 0)))  # no new privileges, which a filter needs
-    if prctl(*map(Long, (22, 2, at(told_), 0, 0))) != 0:
+    if prctl(*map(Long, (22, 2, at(filter_header), 0, 0))) != 0:
         raise OSError(1, "the system-call filter was refused")
 
 
@@ -171,18 +171,18 @@ FORBIDDEN = {
 def copy(source: str, target: str) -> None:
     """Copy what a folder holds into another, links as links; what is neither file, folder nor link is left out."""
     for entry in os.scandir(source):
-        there = os.path.join(target, entry.name)
+        destination = os.path.join(target, entry.name)
         if entry.is_symlink():
-            os.symlink(os.readlink(entry.path), there)
+            os.symlink(os.readlink(entry.path), destination)
         elif entry.is_dir():
-            os.makedirs(there, exist_ok=True)  # what is linked into it is there already
-            copy(entry.path, there)
-            os.chmod(there, entry.stat().st_mode & 0o777 | 0o700)
+            os.makedirs(destination, exist_ok=True)  # what is linked into it is there already
+            copy(entry.path, destination)
+            os.chmod(destination, entry.stat().st_mode & 0o777 | 0o700)
         elif entry.is_file():
-            with open(entry.path, "rb") as file, open(there, "wb") as other:
+            with open(entry.path, "rb") as file, open(destination, "wb") as other:
                 while part := file.read(_CHUNK):
                     other.write(part)
-            os.chmod(there, entry.stat().st_mode & 0o777)
+            os.chmod(destination, entry.stat().st_mode & 0o777)
 
 
 def pack(folder: str, file) -> None:  # type: ignore[no-untyped-def]
@@ -229,7 +229,7 @@ def pack_file(entry: "os.DirEntry[str]", path: str, file) -> None:  # type: igno
 
 
 def line(file, kind: str, mode: int, size: int, *paths: str) -> None:  # type: ignore[no-untyped-def]
-    file.write(" ".join([kind, str(mode), str(size), *(os.fsencode(one).hex() for one in paths)]).encode() + b"\n")
+    file.write(" ".join([kind, str(mode), str(size), *(os.fsencode(path).hex() for path in paths)]).encode() + b"\n")
 
 
 def listen(port: int):  # type: ignore[no-untyped-def]
@@ -258,19 +258,19 @@ def accept(listener) -> None:  # type: ignore[no-untyped-def]
         except OSError:
             near.close()
             continue
-        for one, other in ((near, far), (far, near)):
-            threading.Thread(target=pump, args=(one, other), daemon=True).start()
+        for source, target in ((near, far), (far, near)):
+            threading.Thread(target=pump, args=(source, target), daemon=True).start()
 
 
-def pump(one, other) -> None:  # type: ignore[no-untyped-def]
+def pump(source, target) -> None:  # type: ignore[no-untyped-def]
     import contextlib  # start time, as above
     import socket
 
     with contextlib.suppress(OSError):
-        while part := one.recv(65_536):
-            other.sendall(part)
+        while part := source.recv(65_536):
+            target.sendall(part)
     with contextlib.suppress(OSError):
-        other.shutdown(socket.SHUT_WR)
+        target.shutdown(socket.SHUT_WR)
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ class Confinement:
     linked: tuple[tuple[str, Path], ...] = ()
 
     @property
-    def given(self) -> tuple[Path, ...]:
+    def given_paths(self) -> tuple[Path, ...]:
         """Return the files and folders that are shown at their own paths because the command is given them."""
         return (*self.readable, *(path for _, path in self.linked))
 
@@ -106,7 +106,7 @@ def _seeds(what: Confinement) -> dict[Path, str]:
     return {folder: f"{ROOT}/seed{number}" for number, folder in enumerate((what.workspace, *what.writable))}
 
 
-def _given(what: Confinement, back: Path) -> Iterator[tuple[Path, str, bool]]:
+def _list_bindings(what: Confinement, back: Path) -> Iterator[tuple[Path, str, bool]]:
     """Yield the files of the first process inside: the path here, the path there, and whether it is read-only."""
     yield INSIDE, f"{ROOT}/inside.py", True
     if what.returns:
@@ -120,9 +120,9 @@ def _first_process(python: str, what: Confinement) -> list[str]:
     seeds = _seeds(what)
     limits = ",".join(f"{name}={value}" for name, value in asdict(what.limits).items())
     model = MODEL_PORT if what.model_socket is not None else 0
-    told = [str(what.workspace), f"{ROOT}/back" if what.returns else "", str(what.seconds), str(model), limits]
-    told += [str(len(seeds)), *(str(word) for pair in seeds.items() for word in pair)]
-    return [python, "-I", "-S", "-B", f"{ROOT}/inside.py", *told, *what.command]
+    arguments = [str(what.workspace), f"{ROOT}/back" if what.returns else "", str(what.seconds), str(model), limits]
+    arguments += [str(len(seeds)), *(str(word) for pair in seeds.items() for word in pair)]
+    return [python, "-I", "-S", "-B", f"{ROOT}/inside.py", *arguments, *what.command]
 
 
 SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
@@ -139,9 +139,9 @@ _ENGINE = frozenset(_TABLE["engine"].split())
 
 def environment_inside(environment: Mapping[str, str], home: str = "/tmp/home") -> dict[str, str]:
     """Return the environment of a command inside: what finds and starts programs, and a fresh home."""
-    kept = {name: value for name, value in environment.items() if name in _KEPT or name.startswith("LC_")}
-    kept.setdefault("PATH", os.defpath)
-    return kept | {"HOME": home, "TMPDIR": "/tmp", "USER": "trial", "LOGNAME": "trial"}
+    variables = {name: value for name, value in environment.items() if name in _KEPT or name.startswith("LC_")}
+    variables.setdefault("PATH", os.defpath)
+    return variables | {"HOME": home, "TMPDIR": "/tmp", "USER": "trial", "LOGNAME": "trial"}
 
 
 def shown_folders(what: Confinement) -> list[Path]:
@@ -150,17 +150,17 @@ def shown_folders(what: Confinement) -> list[Path]:
     A folder below another that is shown is left out.
     """
     path = what.environment.get("PATH")
-    wanted = [*_own_runtimes(), *programs(what.command[0], path), *(p for p in what.given if p.exists())]
+    candidates = [*_own_runtimes(), *programs(what.command[0], path), *(p for p in what.given_paths if p.exists())]
     barred = [*homes(), *what.hidden, what.workspace, *what.writable]
     found: list[Path] = []
     # The shortest first, so that a folder comes before what lies below it.
-    for one in sorted(dict.fromkeys(wanted), key=lambda path: len(path.parts)):
-        given = one in what.given
+    for candidate in sorted(dict.fromkeys(candidates), key=lambda path: len(path.parts)):
+        is_given = candidate in what.given_paths
         # A runtime's folder that holds the home or a hidden folder would show all of that.
-        above = any(home.is_relative_to(one) for home in barred)
-        system = any(one.is_relative_to(place) for place in SYSTEM_FOLDERS)
-        if not system and (given or not above) and not any(one.is_relative_to(other) for other in found):
-            found.append(one)
+        above = any(home.is_relative_to(candidate) for home in barred)
+        system = any(candidate.is_relative_to(place) for place in SYSTEM_FOLDERS)
+        if not system and (is_given or not above) and not any(candidate.is_relative_to(other) for other in found):
+            found.append(candidate)
     return found
 
 
@@ -189,10 +189,10 @@ def _own_runtimes() -> tuple[Path, ...]:
 def programs(word: str, path: str | None) -> tuple[Path, ...]:
     """Return the files and folders without which this program cannot run."""
     found = shutil.which(word, path=path)
-    return tuple(dict.fromkeys(_needs(Path(found)))) if found else ()
+    return tuple(dict.fromkeys(_list_needed_paths(Path(found)))) if found else ()
 
 
-def _needs(program: Path, depth: int = 0) -> Iterator[Path]:
+def _list_needed_paths(program: Path, depth: int = 0) -> Iterator[Path]:
     for place in dict.fromkeys((Path(os.path.abspath(program)), program.resolve())):
         yield place
         # A program of npm loads the packages that lie beside its own.
@@ -211,7 +211,7 @@ def _needs(program: Path, depth: int = 0) -> Iterator[Path]:
         for word in _shebang(program)[:2]:
             found = shutil.which(word)
             if found:
-                yield from _needs(Path(found), depth + 1)
+                yield from _list_needed_paths(Path(found), depth + 1)
 
 
 def _base_of(venv: Path) -> Iterator[Path]:
@@ -260,16 +260,16 @@ class Bubblewrap:
         words += ["--die-with-parent", "--cap-drop", "ALL"]
         for name, value in what.environment.items():
             words += ["--setenv", name, value]
-        words += _system()
+        words += _system_options()
         readable = shown_folders(what)
         for path in readable:
             words += ["--ro-bind", str(path), str(path)]
         words += ["--size", str(TEMPORARY), "--tmpfs", "/tmp", "--dir", "/tmp/home"]
-        shown = (*readable, *map(Path, SYSTEM_FOLDERS))
-        masked = [path for path in what.hidden if any(path.is_relative_to(one) for one in shown)]
+        shown_paths = (*readable, *map(Path, SYSTEM_FOLDERS))
+        masked = [path for path in what.hidden if any(path.is_relative_to(shown_path) for shown_path in shown_paths)]
         for path in masked:
             words += ["--size", str(TEMPORARY), "--tmpfs", str(path)]
-        closed = _closed(what, readable, masked)
+        closed = _find_closed(what, readable, masked)
         for path in closed:
             words += ["--size", "65536", "--tmpfs", str(path)]
         seeds = _seeds(what)
@@ -278,11 +278,11 @@ class Bubblewrap:
         # Below a folder that is empty inside there may be files that are shown all the same.
         covers = (Path("/tmp"), *masked, *closed, *seeds)
         for path in readable:
-            if any(path.is_relative_to(one) for one in covers):
+            if any(path.is_relative_to(cover) for cover in covers):
                 words += ["--ro-bind", str(path), str(path)]
         for name, path in what.linked:
             words += ["--ro-bind", str(path), str(what.workspace / name)]
-        for path, place, read_only in _given(what, back):
+        for path, place, read_only in _list_bindings(what, back):
             words += ["--ro-bind" if read_only else "--bind", str(path), place]
         # Last: bubblewrap makes mount points in these folders, which it could not do once they are read-only.
         for place in ("/proc", "/dev", *map(str, masked), *map(str, closed), "/"):
@@ -294,7 +294,7 @@ class Bubblewrap:
         return {}
 
 
-def _closed(what: Confinement, readable: list[Path], masked: list[Path]) -> list[Path]:
+def _find_closed(what: Confinement, readable: list[Path], masked: list[Path]) -> list[Path]:
     """Return the folders that hold what is shown, where they would lie in /tmp, which a command may write to.
 
     They hold nothing else and are read-only: what runs a script must not find files of that script's beside it.
@@ -302,11 +302,11 @@ def _closed(what: Confinement, readable: list[Path], masked: list[Path]) -> list
     found = {what.workspace.parent, *(path.parent for path in readable if not path.is_dir())}
     temporary = [path for path in found if path.is_relative_to("/tmp") and path != Path("/tmp")]
     inside = [*masked, *(path for path in readable if path.is_dir()), what.workspace, *what.writable]
-    beside = (path for path in temporary if not any(path.is_relative_to(one) for one in inside))
+    beside = (path for path in temporary if not any(path.is_relative_to(folder) for folder in inside))
     return sorted(beside, key=lambda path: len(path.parts))
 
 
-def _system() -> list[str]:
+def _system_options() -> list[str]:
     """Return the options that show every command the machine's programs and libraries, and little configuration."""
     words: list[str] = []
     for path in SYSTEM_FOLDERS:
@@ -342,12 +342,12 @@ class Container:
 
     def argv(self, what: Confinement, back: Path) -> list[str]:
         """Return the argument list that runs `what`; the workspace is written to the file `back` at the end."""
-        mounts = [f"--volume={path}:{path}:ro" for path in what.given if path.exists()]
+        mounts = [f"--volume={path}:{path}:ro" for path in what.given_paths if path.exists()]
         for folder, seed in _seeds(what).items():
             mounts.append(f"--volume={folder}:{seed}:ro")
             mounts.append(f"--mount=type=tmpfs,destination={folder},tmpfs-size={what.limits.size}")
         mounts += [f"--volume={path}:{what.workspace / name}:ro" for name, path in what.linked]
-        for path, place, read_only in _given(what, back):
+        for path, place, read_only in _list_bindings(what, back):
             mounts.append(f"--volume={path}:{place}" + (":ro" if read_only else ""))
         mounts += [f"--env={name}={value}" for name, value in what.environment.items() if name != "PATH"]
         words = [part for word in self.command for part in (mounts if word == MOUNTS else [word])]

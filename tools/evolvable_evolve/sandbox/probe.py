@@ -124,7 +124,7 @@ class ProbeReport:
     @property
     def why(self) -> str:
         """Return why no better mechanism is used, in one line."""
-        return "; ".join(f"{one.mechanism}: {one.why}" for one in self.probes if one.why)
+        return "; ".join(f"{attempt.mechanism}: {attempt.why}" for attempt in self.probes if attempt.why)
 
 
 @dataclass(frozen=True)
@@ -153,18 +153,18 @@ def sandbox_of(choice: SandboxChoice | None = None, *, fresh: bool = False) -> P
     choice = choice or SandboxChoice()
     key = (choice.container, choice.path if choice.path is not None else os.environ.get("PATH"))
     with _TURN:
-        known = _KNOWN.get(key)
-        if known is not None and not fresh and time.monotonic() - known[0] < LIFETIME:
-            return known[1]
-        found = _found(choice, fresh)
+        remembered = _KNOWN.get(key)
+        if remembered is not None and not fresh and time.monotonic() - remembered[0] < LIFETIME:
+            return remembered[1]
+        found = _probe_candidates(choice, fresh)
         _KNOWN[key] = time.monotonic(), found
         return found
 
 
-def _found(choice: SandboxChoice, fresh: bool) -> ProbeReport:
+def _probe_candidates(choice: SandboxChoice, fresh: bool) -> ProbeReport:
     probes: list[Probe] = []
     for sandbox in _candidates(choice, probes):
-        result = _cached(choice, sandbox) if not fresh else None
+        result = _load_cached(choice, sandbox) if not fresh else None
         if result is None:
             result = probe(sandbox)
             _remember(choice, sandbox, result)
@@ -199,8 +199,10 @@ def _candidates(choice: SandboxChoice, probes: list[Probe]) -> Sequence[Sandbox]
 def probe(sandbox: Sandbox) -> Probe:
     """Run a command in a sandbox that tries to get out, and return what it reports."""
     with contextlib.ExitStack() as stack:
-        made = stack.enter_context(tempfile.TemporaryDirectory(prefix="evolvable-probe-", ignore_cleanup_errors=True))
-        place = Path(made).resolve()
+        temporary = stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="evolvable-probe-", ignore_cleanup_errors=True)
+        )
+        place = Path(temporary).resolve()
         work, back, secret = place / "work", place / "back", place / f"secret-{secrets.token_hex(8)}"
         work.mkdir()
         back.touch()
@@ -211,7 +213,7 @@ def probe(sandbox: Sandbox) -> Probe:
         listener.listen()
         port = str(listener.getsockname()[1])
         name, mark = f"EVOLVABLE_PROBE_{secrets.token_hex(8).upper()}", secrets.token_hex(16)
-        words = [str(secret), str(place / "outside"), port, str(os.getpid()), _began(), str(_SMALL), mark]
+        words = [str(secret), str(place / "outside"), port, str(os.getpid()), _process_start(), str(_SMALL), mark]
         command = (sandbox.python, "-I", "-S", "-c", _SCRIPT, *words)
         what = Confinement(command, work, environment_inside(os.environ), _PATIENCE, limits=ResourceLimits(size=_SMALL))
         try:
@@ -222,20 +224,20 @@ def probe(sandbox: Sandbox) -> Probe:
         except (OSError, subprocess.TimeoutExpired) as error:
             return Probe(sandbox.name, f"it could not be run: {error}")
         wrote = (place / "outside").exists()
-    return _judged(sandbox.name, ran, wrote)
+    return _read_result(sandbox.name, ran, wrote)
 
 
-def _began() -> str:
+def _process_start() -> str:
     """Return when this process began, as /proc says it: processes elsewhere may have the same number."""
     with contextlib.suppress(OSError):
         return Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rsplit(")", 1)[1].split()[19]
     return ""
 
 
-def _judged(name: str, ran: "subprocess.CompletedProcess[bytes]", wrote: bool) -> Probe:
+def _read_result(name: str, ran: "subprocess.CompletedProcess[bytes]", wrote: bool) -> Probe:
     try:
-        said: Mapping[str, Any] = {**json.loads(ran.stdout), "writes": not wrote}
-        missing = [text for key, text in PROPERTIES.items() if said.get(key) is not True]
+        properties: Mapping[str, Any] = {**json.loads(ran.stdout), "writes": not wrote}
+        missing = [text for key, text in PROPERTIES.items() if properties.get(key) is not True]
     except (ValueError, TypeError):
         words = " ".join(ran.stderr.decode("utf-8", "replace").split())[-300:]
         return Probe(name, f"it ended with exit code {ran.returncode}: {words or 'it said nothing'}")
@@ -249,14 +251,14 @@ def _key(sandbox: Sandbox) -> str:
     return json.dumps([repr(sandbox), changed, os.getuid(), os.uname().release, sys.executable])
 
 
-def _cached(choice: SandboxChoice, sandbox: Sandbox) -> Probe | None:
+def _load_cached(choice: SandboxChoice, sandbox: Sandbox) -> Probe | None:
     if choice.cache is None:
         return None
     try:
-        said = json.loads(choice.cache.read_bytes())
-        if said["key"] != _key(sandbox) or not 0 <= (time.time() - float(said["at"])) < LIFETIME:
+        cached = json.loads(choice.cache.read_bytes())
+        if cached["key"] != _key(sandbox) or not 0 <= (time.time() - float(cached["at"])) < LIFETIME:
             return None
-        return Probe(str(said["probe"]["mechanism"]), str(said["probe"]["why"]))
+        return Probe(str(cached["probe"]["mechanism"]), str(cached["probe"]["why"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from evolvable_store import QUICKSTART, Actor, File, Store
 from evolvable_store.bundle import find_folders
-from evolvable_store.errors import quoted
+from evolvable_store.errors import quote_text
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, slugify
 from evolvable_store.workingcopy import copied_from, read_folder, reasons_against
 from evolvable_tools.reporting import Progress
@@ -38,16 +38,16 @@ def copy_skills(store: Store, folder: Path, reason: str, progress: Progress) -> 
         ref = Ref(Kind.SKILL, slugify(place.name), USER_SCOPE)
         if ref.name and (ref in new or store.head_or_none(ref) is not None):
             copied.known.append(str(ref))
-        elif files := _fit(place, copied):
+        elif files := _read_skill(place, copied):
             new[ref] = files
         if len(new) == BATCH or done == len(places):
-            _put(store, new, reason, copied)
+            _store_skills(store, new, reason, copied)
             new = {}
         progress(done, len(places))
     return copied
 
 
-def _put(store: Store, new: dict[Ref, dict[str, File]], reason: str, copied: Copied) -> None:
+def _store_skills(store: Store, new: dict[Ref, dict[str, File]], reason: str, copied: Copied) -> None:
     with store.transaction(Actor.IMPORT, reason, identity=QUICKSTART) as tx:
         for ref, files in new.items():
             # Version 0: refused if another process has added the name meanwhile.
@@ -59,7 +59,7 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def _fit(place: Path, copied: Copied) -> dict[str, File] | None:
+def _read_skill(place: Path, copied: Copied) -> dict[str, File] | None:
     """Return the skill's files, or None after a note of every reason against it."""
     try:
         reading = read_folder(place)
@@ -69,7 +69,7 @@ def _fit(place: Path, copied: Copied) -> dict[str, File] | None:
     why = copied_from(place, Kind.SKILL, reading.files)
     found = [why] if why else reasons_against(Kind.SKILL, place.name, reading)
     if not slugify(place.name):
-        found.append(f"no name can be made of {quoted(place.name)}")
+        found.append(f"no name can be made of {quote_text(place.name)}")
     if found:
         copied.refused.append((place.name, found))
         return None

@@ -79,55 +79,67 @@ def weekly_digest(library: Library, caller: Caller, *, days: int = WEEK) -> Dige
     if not 1 <= days <= MAX_DAYS:
         raise InvalidArgument(f"days is {days}.", f"It may be 1 to {MAX_DAYS}.")
     # What was shown is counted in memory first; the numbers below come from the library.
-    library.shown.flush()
+    library.impressions.flush()
     store = library.store
     since = format_time(store.clock() - timedelta(days=days))
-    recent = [made for made in store.operations(MAX_OPERATIONS) if made.at >= since]
-    undone = _undone(recent)
-    holds = [made for made in recent if made.id not in undone]
+    recent = [operation for operation in store.operations(MAX_OPERATIONS) if operation.at >= since]
+    undone = _undone_operations(recent)
+    in_effect = [operation for operation in recent if operation.id not in undone]
     # A person approved these, but an agent proposed them: they are what agents learned.
     proposed = {
-        one.operation: one
-        for one in store.backend.proposals.in_state(APPROVED, MAX_OPERATIONS)
-        if one.operation is not None and one.actor is not Actor.HUMAN
+        proposal.operation: proposal
+        for proposal in store.backend.proposals.in_state(APPROVED, MAX_OPERATIONS)
+        if proposal.operation is not None and proposal.actor is not Actor.HUMAN
     }
-    learned = [made for made in holds if not made.intent.undoes and (_is_agents(made) or made.id in proposed)]
+    learned = [
+        operation
+        for operation in in_effect
+        if not operation.intent.undoes and (_is_agents(operation) or operation.id in proposed)
+    ]
     # An undo of an undo brings back what it took away, and is no loss.
-    back = [made for made in holds if made.intent.undoes and not _brings_back(library, made)]
+    back = [operation for operation in in_effect if operation.intent.undoes and not _brings_back(library, operation)]
     heads = [head for scope in caller.scopes for head in store.heads(scope=scope)]
-    uses = [one for one in store.backend.evidence.list_attempts() if one.at >= since and (one.loaded or one.used)]
+    uses = [
+        attempt
+        for attempt in store.backend.evidence.list_attempts()
+        if attempt.at >= since and (attempt.loaded or attempt.used)
+    ]
     describe = _Describer(library, caller, proposed)
     # A resource from these days had no time to be used.
-    new = {str(one.ref) for one in store.backend.changes_of([made.id for made in recent]) if one.before is None}
+    new = {
+        str(change.ref)
+        for change in store.backend.changes_of([operation.id for operation in recent])
+        if change.before is None
+    }
     return Digest(
         days,
         since,
         DigestPart(list(describe.operations(learned[:MAX_LINES])), len(learned)),
-        _helped(library, heads, uses),
-        _unused(library, [head for head in heads if str(head.ref) not in new], uses, since, days),
+        _list_helped(library, heads, uses),
+        _list_unused(library, [head for head in heads if str(head.ref) not in new], uses, since, days),
         DigestPart(list(describe.operations(back[:MAX_LINES])), len(back)),
     )
 
 
-def _undone(newest_first: Iterable[Operation]) -> set[int]:
+def _undone_operations(newest_first: Iterable[Operation]) -> set[int]:
     """Return the operations that are taken back now. What an undo took back holds again once that undo is undone."""
     undone = set[int]()
     # From the newest: an undo that was itself undone takes nothing back.
-    for made in newest_first:
-        if made.id not in undone:
-            undone.update(made.intent.undoes)
+    for operation in newest_first:
+        if operation.id not in undone:
+            undone.update(operation.intent.undoes)
     return undone
 
 
-def _is_agents(made: Operation) -> bool:
-    kind, _ = operation_author(made)
-    return kind is AuthorKind.AGENT or (kind is AuthorKind.MEMBER and made.actor is not Actor.HUMAN)
+def _is_agents(operation: Operation) -> bool:
+    kind, _ = operation_author(operation)
+    return kind is AuthorKind.AGENT or (kind is AuthorKind.MEMBER and operation.actor is not Actor.HUMAN)
 
 
-def _brings_back(library: Library, made: Operation) -> bool:
+def _brings_back(library: Library, operation: Operation) -> bool:
     """Return whether an operation undoes nothing but undos."""
     try:
-        return all(library.store.operation(one).intent.undoes for one in made.intent.undoes)
+        return all(library.store.operation(undone_id).intent.undoes for undone_id in operation.intent.undoes)
     except NoSuchOperation:
         return False
 
@@ -139,78 +151,82 @@ class _Describer:
         self._library, self._proposed = library, proposed
         self._to_agent = caller.actor is not Actor.HUMAN
 
-    def operations(self, made: Sequence[Operation]) -> Iterator[DigestLine]:
+    def operations(self, operations: Sequence[Operation]) -> Iterator[DigestLine]:
         """Yield a line for each of these operations."""
         changes = dict[int, list[Change]]()
-        for change in self._library.store.backend.changes_of([one.id for one in made]):
+        for change in self._library.store.backend.changes_of([operation.id for operation in operations]):
             changes.setdefault(change.operation, []).append(change)
-        for one in made:
-            yield self._line(one, changes.get(one.id, []))
+        for operation in operations:
+            yield self._line(operation, changes.get(operation.id, []))
 
-    def _line(self, made: Operation, changes: Sequence[Change]) -> DigestLine:
-        refs = list(dict.fromkeys(f"{one.ref}@{one.after}" if one.after else str(one.ref) for one in changes))
-        author, proposal = author_words(*operation_author(made)), self._proposed.get(made.id)
+    def _line(self, operation: Operation, changes: Sequence[Change]) -> DigestLine:
+        refs = list(
+            dict.fromkeys(f"{change.ref}@{change.after}" if change.after else str(change.ref) for change in changes)
+        )
+        author, proposal = author_words(*operation_author(operation)), self._proposed.get(operation.id)
         if proposal is not None:
             author = f"{proposal.actor}, approved by {author}"
-        reason = made.reason or (proposal.reason if proposal is not None else "")
+        reason = operation.reason or (proposal.reason if proposal is not None else "")
         return DigestLine(
             refs[:MAX_REFS],
-            _what(made, changes),
-            made.at,
+            _describe_operation(operation, changes),
+            operation.at,
             author,
             "" if self._to_agent else reason,
-            f"evolvable undo {made.id}",
+            f"evolvable undo {operation.id}",
             max(len(refs) - MAX_REFS, 0),
-            made.id,
+            operation.id,
         )
 
 
-def _what(made: Operation, changes: Sequence[Change]) -> str:
-    if made.intent.undoes:
-        taken = [str(one) for one in made.intent.undoes]
-        return f"took operation{'s' * (len(taken) > 1)} {', '.join(taken[:MAX_REFS])} back"
-    if changes and all(one.after is None for one in changes):
+def _describe_operation(operation: Operation, changes: Sequence[Change]) -> str:
+    if operation.intent.undoes:
+        undone_ids = [str(undone_id) for undone_id in operation.intent.undoes]
+        return f"took operation{'s' * (len(undone_ids) > 1)} {', '.join(undone_ids[:MAX_REFS])} back"
+    if changes and all(change.after is None for change in changes):
         return "removed"
-    return "new" if changes and all(one.before is None for one in changes) else "changed"
+    return "new" if changes and all(change.before is None for change in changes) else "changed"
 
 
-def _helped(library: Library, heads: Iterable[Head], uses: Iterable[Attempt]) -> DigestPart:
+def _list_helped(library: Library, heads: Iterable[Head], uses: Iterable[Attempt]) -> DigestPart:
     ends = dict[int, list[Attempt]]()
-    for one in uses:
-        if one.used and one.outcome in (Outcome.SUCCEEDED, Outcome.PARTIAL, Outcome.FAILED):
-            ends.setdefault(one.resource, []).append(one)
+    for use in uses:
+        if use.used and use.outcome in (Outcome.SUCCEEDED, Outcome.PARTIAL, Outcome.FAILED):
+            ends.setdefault(use.resource, []).append(use)
     found = []
     for head in heads:
         mine = ends.get(head.id, [])
-        good = sum(one.outcome is Outcome.SUCCEEDED for one in mine)
+        good = sum(attempt.outcome is Outcome.SUCCEEDED for attempt in mine)
         if good:
-            found.append((good, len(mine), head, max(one.at for one in mine)))
-    found.sort(key=lambda one: (-one[0], one[1], str(one[2].ref)))
+            found.append((good, len(mine), head, max(attempt.at for attempt in mine)))
+    found.sort(key=lambda row: (-row[0], row[1], str(row[2].ref)))
     lines = [
-        DigestLine([f"{head.ref}@{head.version}"], f"helped {good} of {rated} times", at, "", "", _undo(library, head))
+        DigestLine(
+            [f"{head.ref}@{head.version}"], f"helped {good} of {rated} times", at, "", "", _undo_command(library, head)
+        )
         for good, rated, head, at in found[:MAX_LINES]
     ]
     return DigestPart(lines, len(found))
 
 
-def _undo(library: Library, head: Head) -> str:
+def _undo_command(library: Library, head: Head) -> str:
     """Return what takes the newest version of one resource back, and no other resource with it."""
-    made = library.store.version(head).operation
-    if len(library.store.backend.changes_of([made])) == 1:
-        return f"evolvable undo {made}"
+    operation = library.store.version(head).operation
+    if len(library.store.backend.changes_of([operation])) == 1:
+        return f"evolvable undo {operation}"
     # It came together with others: to undo the operation would take back these too.
     return f"evolvable restore {head.ref} {head.latest - 1}" if head.latest > 1 else f"evolvable remove {head.ref}"
 
 
-def _unused(library: Library, heads: Iterable[Head], uses: Iterable[Attempt], since: str, days: int) -> DigestPart:
-    opened = {one.resource for one in uses}
-    shown = library.store.backend.evidence.count_impressions(since)
+def _list_unused(library: Library, heads: Iterable[Head], uses: Iterable[Attempt], since: str, days: int) -> DigestPart:
+    opened = {use.resource for use in uses}
+    impressions = library.store.backend.evidence.count_impressions(since)
     found = []
     for head in heads:
         if head.id not in opened and head.kind in _LOADABLE:
-            seen = shown.get(head.id)
+            seen = impressions.get(head.id)
             found.append((seen.since if seen else 0, (seen.last if seen else "") or "", str(head.ref)))
-    found.sort(key=lambda one: (-one[0], one[2]))
+    found.sort(key=lambda row: (-row[0], row[2]))
     lines = [
         DigestLine(
             [ref],
@@ -256,10 +272,10 @@ def digest_markdown(digest: Digest) -> str:
 
 def _item(line: DigestLine, way: str) -> str:
     names = ", ".join(f"`{ref}`" for ref in line.refs) + (f" and {line.more:,} more" if line.more else "")
-    who = f", {_plain(line.author)}" if line.author else ""
+    author = f", {_plain(line.author)}" if line.author else ""
     when = f", {line.at[:10]}" if line.at else ""
     why = f": {_plain(line.reason)}" if line.reason else ""
-    return f"- {names}: {line.text}{who}{when}{why}. {way}: `{line.undo}`"
+    return f"- {names}: {line.text}{author}{when}{why}. {way}: `{line.undo}`"
 
 
 def _plain(text: str) -> str:

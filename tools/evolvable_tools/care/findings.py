@@ -21,14 +21,14 @@ def near_duplicate_lines(
         return []
     with step("Comparing descriptions") as progress:
         found = near_duplicates_of(library, refs, progress=progress)
-    lines = [pair.said for pair in found.pairs]
-    return [*lines, found.said] if lines else []
+    lines = [pair.line for pair in found.pairs]
+    return [*lines, found.summary] if lines else []
 
 
 def scan_for_secrets(library: Library, step: Step) -> None:
     """Scan what is new in the library for secrets."""
     with step("Scanning for secrets") as progress:
-        secret_leaks.found_secrets(library).catch_up(progress)
+        secret_leaks.found_secrets(library).scan_new(progress)
 
 
 def open_secrets(library: Library, step: Step) -> list[LeakedSecret]:

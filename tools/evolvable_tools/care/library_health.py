@@ -16,7 +16,7 @@ from evolvable_store.storage import LATEST, SqliteFacts, WatchedFolder, describe
 from evolvable_store.workingcopy import DirectoryIssue, check_directory, known_files, name_taken
 from evolvable_tools import secret_leaks
 from evolvable_tools.care.findings import near_duplicate_lines, secret_lines
-from evolvable_tools.delegation import missing_parts, not_beside
+from evolvable_tools.delegation import find_missing_checkouts, missing_parts
 from evolvable_tools.embedding import installed_spec
 from evolvable_tools.library import Library
 from evolvable_tools.name_check import NameIndex
@@ -117,14 +117,14 @@ def _check_opened(health: LibraryHealth, library: Library, unwatched: Unwatched,
         health.warnings = list(_warnings(library.store, progress))
     _check_folders(library, health)
     health.problems += unwatched([Path(folder.path) for folder in health.folders])
-    health.warnings = _joined([*health.warnings, *_left_out(library), *_delegates(library)])
+    health.warnings = _merge_issues([*health.warnings, *_channel_issues(library), *_delegate_issues(library)])
     refs = [head.ref for head in library.store.heads()]
     health.doubles = near_duplicate_lines(library, refs, step, len(refs))
     health.embedder = _embedder(home)
     lower = find_downgraded(library)
     health.notes += format_downgraded(lower) if lower else []
     health.problems += [HealthProblem(line, secret_leaks.NEXT) for line in secret_lines(library, step)]
-    health.problems += _unfinished(library)
+    health.problems += _unfinished_purges(library)
     if waiting := waiting_places(library):
         health.problems.append(HealthProblem(waiting, CONFIRM_PLACES))
 
@@ -163,7 +163,7 @@ def _facts(library: Library, home: Path) -> LibraryFacts:
         unsafe=maintenance.unsafe_settings(),
         resources={kind: number for kind, number in resources.items() if number},
         tables=maintenance.table_sizes(),
-        index=[str(fault) for fault in library.index.in_step()],
+        index=[str(fault) for fault in library.index.find_faults()],
         open_in=list(open_elsewhere(path)),
     )
 
@@ -180,15 +180,15 @@ def _embedder(home: Path) -> str:
 def _check_folders(library: Library, health: LibraryHealth) -> None:
     """Add how the watched folders stand, and what an import warns of beyond the warnings that are there."""
     health.folders = folder_states(library)
-    shown = {one.directory: frozenset(one.problems) for one in health.warnings}
+    known_warnings = {warning.directory: frozenset(warning.problems) for warning in health.warnings}
     for folder, stands in zip(library.working_copies.folders(), health.folders, strict=True):
         refused = {issue.directory for issue in stands.not_imported}
         health.refused += [
-            DirectoryIssue(str(folder.path / one.directory), one.problems) for one in stands.not_imported
+            DirectoryIssue(str(folder.path / issue.directory), issue.problems) for issue in stands.not_imported
         ]
         health.notes += folder_notes(stands)
         for directory, ref, warnings in _directory_warnings(library, folder) if not stands.obstacle else ():
-            more = [text for text in warnings if text not in shown.get(ref, ())]
+            more = [text for text in warnings if text not in known_warnings.get(ref, ())]
             if more and directory not in refused:
                 rest = [f"and {len(more) - MAX_WARNINGS:,} more"] * (len(more) > MAX_WARNINGS)
                 place = str(folder.path / directory)
@@ -208,12 +208,14 @@ def _directory_warnings(library: Library, folder: WatchedFolder) -> Iterator[tup
         held_to = Path(directory).name if folder.kind is Kind.SKILL else head.name if head else name
         # The directory may be removed while it is checked.
         with contextlib.suppress(OSError):
-            known = known_files(library.store, binding, head)
-            warnings = check_directory(folder.kind, held_to, status.read(directory), (), known)[1]
+            expected_files = known_files(library.store, binding, head)
+            warnings = check_directory(folder.kind, held_to, status.read(directory), (), expected_files)[1]
             # Where the name is free, the resource came in when names had fewer letters.
             other = library.store.head_or_none(Ref(folder.kind, name, folder.scope)) if name else None
-            taken = [name_taken(head.ref)] if head is not None and head.name != name and other is not None else []
-            yield directory, str(head.ref) if head else "", [*warnings, *taken]
+            name_warnings = (
+                [name_taken(head.ref)] if head is not None and head.name != name and other is not None else []
+            )
+            yield directory, str(head.ref) if head else "", [*warnings, *name_warnings]
 
 
 def _warnings(store: Store, progress: Progress) -> Iterator[DirectoryIssue]:
@@ -232,23 +234,23 @@ def _warnings(store: Store, progress: Progress) -> Iterator[DirectoryIssue]:
             yield DirectoryIssue(str(head.ref), tuple(found))
 
 
-def _left_out(library: Library) -> Iterator[DirectoryIssue]:
+def _channel_issues(library: Library) -> Iterator[DirectoryIssue]:
     """Yield each skill of the stable channel that is not offered to hosts, with every reason."""
     for step in channel_status(library).left_out:
         yield DirectoryIssue(step.ref, tuple(f"not offered to hosts: {reason}" for reason in step.left_out))
 
 
-def _delegates(library: Library) -> Iterator[DirectoryIssue]:
+def _delegate_issues(library: Library) -> Iterator[DirectoryIssue]:
     """Yield each skill whose delegate, and each agent whose skills, cannot be used, with every reason."""
-    for ref, reasons in (*missing_parts(library), *not_beside(library)):
+    for ref, reasons in (*missing_parts(library), *find_missing_checkouts(library)):
         yield DirectoryIssue(str(ref), tuple(reasons))
 
 
-def _joined(issues: Iterable[DirectoryIssue]) -> list[DirectoryIssue]:
+def _merge_issues(issues: Iterable[DirectoryIssue]) -> list[DirectoryIssue]:
     """Return one issue for each resource, with all that was found of it."""
     found = dict[str, tuple[str, ...]]()
-    for one in issues:
-        found[one.directory] = (*found.get(one.directory, ()), *one.problems)
+    for issue in issues:
+        found[issue.directory] = (*found.get(issue.directory, ()), *issue.problems)
     return [DirectoryIssue(directory, problems) for directory, problems in found.items()]
 
 
@@ -274,7 +276,7 @@ def _problems(health: LibraryHealth) -> Iterator[HealthProblem]:
         yield from (HealthProblem(wrong.what, wrong.next) for wrong in folder_problems(folder))
 
 
-def _unfinished(library: Library) -> Iterator[HealthProblem]:
+def _unfinished_purges(library: Library) -> Iterator[HealthProblem]:
     for job in library.store.backend.purges.pending():
         yield HealthProblem(
             f"The purge of {job.at[:16]} ({job.kind}) did not end.", "`evolvable care purge --resume` ends it."

@@ -113,7 +113,10 @@ def watched_folders(home: Path, warn: Callable[[str], None]) -> list[WatchedFold
     try:
         with Store.open(home) as store:
             names = FolderNames(home)
-            return [replace(one, path=(names.of(one) or [one.path])[0]) for one in store.backend.bindings.folders()]
+            return [
+                replace(folder, path=(names.of(folder) or [folder.path])[0])
+                for folder in store.backend.bindings.folders()
+            ]
     except EvolvableError as error:
         warn(f"The folders that it watched are not known ({error.text}); `evolvable init FOLDER` watches one.")
         return []
@@ -125,7 +128,7 @@ def replaced_libraries(home: Path) -> Iterator[Path]:
         if not _STAMP.fullmatch(path.name.removeprefix(home.name)) or path.is_symlink() or not path.is_dir():
             continue
         # A folder with anything else may hold what a person put there.
-        if all(any(one.match(f"{name}*") for name in REPLACED) for one in path.iterdir()):
+        if all(any(file.match(f"{name}*") for name in REPLACED) for file in path.iterdir()):
             yield path
 
 
@@ -149,13 +152,13 @@ def _exchange(home: Path, draft: Path) -> Path | None:
     The home has a library at every moment, so that a kill leaves the old one or the new one.
     """
     home.mkdir(mode=0o700, exist_ok=True)
-    library, there = home / LIBRARY_FILE, [path for name in REPLACED for path in home.glob(f"{name}*")]
+    library, replaced = home / LIBRARY_FILE, [path for name in REPLACED for path in home.glob(f"{name}*")]
     before = None
-    if there:
+    if replaced:
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
         before = home.with_name(f"{home.name}.before-{stamp}")
         before.mkdir(mode=0o700)
-        for path in there:
+        for path in replaced:
             # A copy and no rename, since the home must not be without a library.
             if path == library:
                 shutil.copy2(path, before / path.name)

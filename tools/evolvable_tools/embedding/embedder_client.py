@@ -90,20 +90,20 @@ class SharedEmbedder:
 
     def begin(self, task: str) -> "PendingEmbedding":
         """Send the task at once if a connection is free, and return the pending query. Never waits and never raises."""
-        asked = PendingEmbedding(self, truncate_task(task))
-        line = self.take(0)
-        if line is not None:
-            asked.give(line)
-        return asked
+        pending = PendingEmbedding(self, truncate_task(task))
+        connection = self.take(0)
+        if connection is not None:
+            pending.send_over(connection)
+        return pending
 
     def close(self) -> None:
         """Close every idle connection; the process ends by itself after the last one."""
         with self._changed:
             self._closed = True
-            lines, self._idle, self._late = self._idle + self._late, [], []
+            connections, self._idle, self._late = self._idle + self._late, [], []
             self._changed.notify_all()
-        for line in lines:
-            line.close()
+        for connection in connections:
+            connection.close()
 
     # For PendingEmbedding
 
@@ -115,32 +115,32 @@ class SharedEmbedder:
     def take(self, seconds: float) -> EmbedderConnection | None:
         """Return an idle connection, waiting at most so long; start to open one when there is none."""
         with self._changed:
-            self._look_after()
+            self._sort_connections()
             if not self._idle:
                 self._connect_in_background()
                 self._changed.wait_for(lambda: self._idle or self._closed or not self._connecting, seconds)
             return self._idle.pop() if self._idle else None
 
-    def give_back(self, line: EmbedderConnection) -> None:
+    def give_back(self, connection: EmbedderConnection) -> None:
         """Return a connection to the pool: for the next task, or until its pending answer arrives."""
         with self._changed:
-            self._keep(line)
+            self._keep(connection)
             self._changed.notify()
 
-    def _look_after(self) -> None:
+    def _sort_connections(self) -> None:
         """Sort out which lines can be used: one that was late may have answered, an idle one may be lost."""
-        lines, self._idle, self._late = self._idle + self._late, [], []
-        for line in lines:
-            line.drain()
-            self._keep(line)
+        connections, self._idle, self._late = self._idle + self._late, [], []
+        for connection in connections:
+            connection.drain()
+            self._keep(connection)
 
-    def _keep(self, line: EmbedderConnection) -> None:
+    def _keep(self, connection: EmbedderConnection) -> None:
         """Put a connection where it belongs; close it where it cannot be used again."""
-        if self._closed or line.is_lost:
-            line.close()
+        if self._closed or connection.is_lost:
+            connection.close()
             self._count -= 1
         else:
-            (self._late if line.owes else self._idle).append(line)
+            (self._late if connection.owes else self._idle).append(connection)
 
     # Connecting, in a thread of its own
 
@@ -152,20 +152,20 @@ class SharedEmbedder:
         threading.Thread(target=self._connect, name="embedder", daemon=True).start()
 
     def _connect(self) -> None:
-        line, wants_process = None, False
+        connection, wants_process = None, False
         try:
-            line, wants_process = self._connected()
+            connection, wants_process = self._try_connect()
         # Also after an error: searches wait for the end of this attempt.
         finally:
             with self._changed:
                 self._connecting = False
-                if line is None:
+                if connection is None:
                     self._not_before = time.monotonic() + _TRY_AGAIN
                 elif self._closed:
-                    line.close()
+                    connection.close()
                 else:
                     self._count += 1
-                    self._idle.append(line)
+                    self._idle.append(connection)
                 self._changed.notify_all()
         if wants_process:
             if self._propose:
@@ -174,7 +174,7 @@ class SharedEmbedder:
                 time.sleep(START_AFTER)
             self._start_process()
 
-    def _connected(self) -> tuple[EmbedderConnection | None, bool]:
+    def _try_connect(self) -> tuple[EmbedderConnection | None, bool]:
         """Return a line if there is one to be had, and whether a process should be started."""
         serving = ipc.read_announcement(self._home)
         connection = ipc.dial(self._home, serving) if serving is not None else None
@@ -229,11 +229,11 @@ def harmless_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
     A folder of models in a work tree may come with the repository.
     """
-    kept = [name for name in environment if name in _OF_THE_HUB or not name.upper().endswith(_SECRET)]
-    kept = [
-        name for name in kept if name not in _CACHES or work_tree(Path(os.path.realpath(environment[name]))) is None
+    names = [name for name in environment if name in _OF_THE_HUB or not name.upper().endswith(_SECRET)]
+    names = [
+        name for name in names if name not in _CACHES or work_tree(Path(os.path.realpath(environment[name]))) is None
     ]
-    return {name: environment[name] for name in kept}
+    return {name: environment[name] for name in names}
 
 
 class PendingEmbedding:
@@ -241,35 +241,35 @@ class PendingEmbedding:
 
     def __init__(self, embedder: SharedEmbedder, task: str) -> None:
         self._embedder, self._task = embedder, task
-        self._line: EmbedderConnection | None = None
+        self._connection: EmbedderConnection | None = None
         self._number = 0
 
     def __del__(self) -> None:
         # A search that asks nothing more gives its connection back, also when it ended with an error.
-        line, self._line = self._line, None
-        if line is not None:
-            self._embedder.give_back(line)
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._embedder.give_back(connection)
 
-    def give(self, line: EmbedderConnection) -> None:
+    def send_over(self, connection: EmbedderConnection) -> None:
         """Send the task over this connection, and keep the connection until this object goes away."""
-        self._number = line.begin(self._task)
-        if line.is_lost:
-            self._embedder.give_back(line)
+        self._number = connection.begin(self._task)
+        if connection.is_lost:
+            self._embedder.give_back(connection)
         else:
-            self._line = line
+            self._connection = connection
 
     @property
     def trouble(self) -> str:
         """Why there will be no answer, as far as that is known at once; empty when there may be one."""
-        return "" if self._line is not None else self._embedder.trouble
+        return "" if self._connection is not None else self._embedder.trouble
 
     def similar(self, ids: Sequence[int], *, kind: Kind, scopes: Sequence[str] | None, limit: int) -> SimilarResources:
         """Return how near these resources are to the task, and the nearest there are; waits `patience` at most.
 
         Never raises: without an answer `said` tells why.
         """
-        asked = {"op": "similar", "ids": list(ids), "limit": limit}
-        answer = self._ask(asked, kind, scopes, self._embedder.patience)
+        question = {"op": "similar", "ids": list(ids), "limit": limit}
+        answer = self._ask(question, kind, scopes, self._embedder.patience)
         if isinstance(answer, str):
             return SimilarResources(said=answer)
         try:
@@ -291,16 +291,16 @@ class PendingEmbedding:
         not embedded the descriptions yet.
         """
         if within is None:
-            return self._described(kind, scopes, self._embedder.patience)
+            return self._ask_nearest_description(kind, scopes, self._embedder.patience)
         deadline = time.monotonic() + within
         while True:
-            nearest = self._described(kind, scopes, max(0.0, deadline - time.monotonic()))
+            nearest = self._ask_nearest_description(kind, scopes, max(0.0, deadline - time.monotonic()))
             if nearest.available or nearest.said.startswith(_HOPELESS) or time.monotonic() + _TRY_AGAIN >= deadline:
                 return nearest
             # No message says that the model or the descriptions are ready, so the question is repeated.
             time.sleep(_TRY_AGAIN)
 
-    def _described(self, kind: Kind, scopes: Sequence[str] | None, seconds: float) -> NearestDescription:
+    def _ask_nearest_description(self, kind: Kind, scopes: Sequence[str] | None, seconds: float) -> NearestDescription:
         answer = self._ask({"op": "described"}, kind, scopes, seconds)
         if isinstance(answer, str):
             return NearestDescription(said=answer)
@@ -316,21 +316,21 @@ class PendingEmbedding:
     ) -> dict[str, Any] | str:
         """Return the answer, or one line that says why there is none."""
         deadline = time.monotonic() + seconds
-        if self._line is None:
-            line = self._embedder.take(seconds)
-            if line is None:
+        if self._connection is None:
+            connection = self._embedder.take(seconds)
+            if connection is None:
                 return self._embedder.trouble
-            self.give(line)
-        line = self._line
-        if line is None:
+            self.send_over(connection)
+        connection = self._connection
+        if connection is None:
             return "the embedder went away"
         where = {"kind": kind.value if kind is not None else None, "scopes": None if scopes is None else list(scopes)}
-        answer = line.ask(self._number, question | where, max(0.0, deadline - time.monotonic()))
+        answer = connection.ask(self._number, question | where, max(0.0, deadline - time.monotonic()))
         if answer is not None:
             return answer
         # The answer may still come, so this connection serves no other task until it has: `give_back` keeps it apart.
-        self._line = None
-        self._embedder.give_back(line)
-        if line.is_lost:
+        self._connection = None
+        self._embedder.give_back(connection)
+        if connection.is_lost:
             return "the embedder went away"
         return f"the embedder did not answer within {seconds * 1000:.0f} ms"

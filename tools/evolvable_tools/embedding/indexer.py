@@ -104,9 +104,9 @@ class VectorIndexer:
         self._swept = False
         self.wants_descriptions = self._describing
         """Set to True by the first query of descriptions; they are embedded from then on."""
-        newest = self._service(embedder, vectors.model(embedder.model, spec))
+        newest = self._load_model(embedder, vectors.model(embedder.model, spec))
         # Without resources (a new file, or texts that were just forgotten) `is_complete` says nothing.
-        before = None if newest.is_complete and newest.matrix.counted()[1] else self._before(newest)
+        before = None if newest.is_complete and newest.matrix.count_vectors()[1] else self._open_previous(newest)
         self.serving = before or newest
         """What answers now."""
         self.coming: IndexingState | None = newest if before else None
@@ -117,9 +117,9 @@ class VectorIndexer:
     def step(self) -> bool:
         """Do a small part of the pending work; return whether there was any. Raises DamagedFile, LibraryError."""
         if self.wants_descriptions and not self._describing:
-            self._describe()
+            self._begin_descriptions()
         # Changes come before embedding, so that no text is embedded that was replaced meanwhile.
-        if self._take_in() or any(service.learned.step() for service in self._services()):
+        if self._follow_changes() or any(service.learned.step() for service in self._services()):
             return True
         for service in self._services():
             batch = service.batch()
@@ -132,7 +132,7 @@ class VectorIndexer:
                 for resource in done or resources:
                     del service.waiting[role][resource]
                 return True
-        self._settle()
+        self._finish_model()
         return False
 
     def _services(self) -> list[IndexingState]:
@@ -157,7 +157,7 @@ class VectorIndexer:
     def _roles(self) -> tuple[TextRole, ...]:
         return tuple(role for role in TextRole if self._describing or role is not TextRole.DESCRIPTION)
 
-    def _service(self, embedder: Embedder, model: VectorModel) -> IndexingState:
+    def _load_model(self, embedder: Embedder, model: VectorModel) -> IndexingState:
         matrix = VectorMatrix(embedder.dimension)
         for place in self._vectors.places():
             matrix.place(place)
@@ -172,17 +172,17 @@ class VectorIndexer:
             service.matrix.put(role, resource, unpack_vector(vector))
         service.waiting[role] = self._vectors.resources_without_vector(service.model, role)
 
-    def _before(self, newest: IndexingState) -> IndexingState | None:
+    def _open_previous(self, newest: IndexingState) -> IndexingState | None:
         """Return the model that was in service before, if it has vectors and can still be opened."""
-        kept = {model.name: model for model in reversed(self._vectors.models())}
+        stored_models = {model.name: model for model in reversed(self._vectors.models())}
         # The models that served last come first; any other with vectors is better than none.
-        for name in dict.fromkeys([*self._served, *kept]):
-            model = kept.get(name, newest.model)
-            if model.id != newest.model.id and self._vectors.counted(model, [TextRole.WHOLE])[0]:
+        for name in dict.fromkeys([*self._served, *stored_models]):
+            model = stored_models.get(name, newest.model)
+            if model.id != newest.model.id and self._vectors.count_texts(model, [TextRole.WHOLE])[0]:
                 try:
                     embedder = open_embedder(model.spec)
                     if embedder.model == model.name:
-                        return self._service(embedder, model)
+                        return self._load_model(embedder, model)
                     why = f"{model.spec} is another model now."
                 except EvolvableError as error:
                     why = error.text
@@ -191,32 +191,36 @@ class VectorIndexer:
 
     # Following the library
 
-    def _take_in(self) -> bool:
+    def _follow_changes(self) -> bool:
         applied = int(self._vectors.state("applied") or 0)
         if self._store.sequence() == applied:
             return False
         changes = self._store.changes(applied, _CHANGES)
         if not changes:
             return False
-        said, gone = dict[VectorResource, dict[TextRole, TextDigest]](), list[int]()
+        texts_by_place, gone = dict[VectorResource, dict[TextRole, TextDigest]](), list[int]()
         # A resource with several changes is read once, as it is now.
         for kind, scope, name in dict.fromkeys((c.kind, c.scope, c.name) for c in changes):
             head = self._store.backend.head(kind, scope, name)
             if head is not None and head.version is not None:
                 place = VectorResource(head.id, head.kind.value, head.scope, head.name)
-                said[place] = {role: digest_text(text) for role, text in document_texts(self._store, head).items()}
+                texts_by_place[place] = {
+                    role: digest_text(text) for role, text in document_texts(self._store, head).items()
+                }
             elif head is not None:
                 gone.append(head.id)
-        hashes = [text.hash for texts in said.values() for text in texts.values()]
+        hashes = [text.hash for texts in texts_by_place.values() for text in texts.values()]
         # Before the change counts as applied: nothing after that may fail, or memory would never hear of it.
-        known = [(service, self._vectors.known(service.model, hashes)) for service in self._services()]
+        vectors_by_service = [
+            (service, self._vectors.stored_vectors(service.model, hashes)) for service in self._services()
+        ]
         last = changes[-1].sequence
-        unused = self._vectors.take_in(said, gone, {"applied": str(last), "mark": self._mark(last)})
+        unused = self._vectors.take_in(texts_by_place, gone, {"applied": str(last), "mark": self._mark(last)})
         self._shared.remove(unused)
-        for service, vectors in known:
+        for service, vectors in vectors_by_service:
             for resource in gone:
                 self._forget(service, resource)
-            for place, texts in said.items():
+            for place, texts in texts_by_place.items():
                 # The old version's texts may have vectors or still wait for them.
                 self._forget(service, place.id)
                 service.matrix.place(place)
@@ -233,12 +237,14 @@ class VectorIndexer:
         service: IndexingState,
         resource: int,
         texts: Mapping[TextRole, TextDigest],
-        known: Mapping[bytes, bytes],
+        vectors_by_text: Mapping[bytes, bytes],
     ) -> None:
-        """Set the vectors that a resource's texts have already, and queue the others. known: vectors by their texts."""
+        """Set the vectors that a resource's texts have already, and queue the others. vectors_by_text: vectors by their
+        texts.
+        """
         for role, text in texts.items():
-            if text.hash in known:
-                service.matrix.put(role, resource, unpack_vector(known[text.hash]))
+            if text.hash in vectors_by_text:
+                service.matrix.put(role, resource, unpack_vector(vectors_by_text[text.hash]))
             elif role in service.waiting:
                 service.waiting[role][resource] = text.size
 
@@ -249,7 +255,7 @@ class VectorIndexer:
         texts = self._vectors.texts_of(role, resources)
         vectors, tokens = self._shared.find(service.model, service.embedder.dimension, set(texts.values()))
         # Stored here too, so that the next start needs no database for them.
-        self._vectors.keep(service.model, vectors, tokens)
+        self._vectors.store_vectors(service.model, vectors, tokens)
         done = [resource for resource, digest in texts.items() if digest in vectors]
         for resource in done:
             service.matrix.put(role, resource, unpack_vector(vectors[texts[resource]]))
@@ -258,26 +264,32 @@ class VectorIndexer:
     def _embed(self, service: IndexingState, role: TextRole, resources: Iterable[int]) -> None:
         heads = self._store.backend.heads_by_id(resources)
         # Texts as they are now: they may have changed since their resources began to wait.
-        said = {id_: document_texts(self._store, head) for id_, head in heads.items() if head.version is not None}
-        texts = {id_: text for id_, by_role in said.items() if (text := by_role.get(role)) is not None}
+        texts_by_role = {
+            id_: document_texts(self._store, head) for id_, head in heads.items() if head.version is not None
+        }
+        texts = {id_: text for id_, by_role in texts_by_role.items() if (text := by_role.get(role)) is not None}
         hashes = {id_: digest_text(text).hash for id_, text in texts.items()}
-        known = self._vectors.known(service.model, hashes.values())
+        vectors_by_text = self._vectors.stored_vectors(service.model, hashes.values())
         # Equal texts of several resources are embedded once.
-        new = {hashes[id_]: text for id_, text in texts.items() if hashes[id_] not in known}
+        new = {hashes[id_]: text for id_, text in texts.items() if hashes[id_] not in vectors_by_text}
         if new:
             rows, tokens = service.embedder.encode_tokens(list(new.values()))
             # float16 halves the file, and its three digits are enough for a cosine.
             vectors = {digest: row.tobytes() for digest, row in zip(new, rows.astype("<f2"), strict=True)}
-            kept = {digest: its.tobytes() for digest, its in zip(new, tokens, strict=True) if len(its)}
+            token_bytes = {
+                digest: token_vectors.tobytes()
+                for digest, token_vectors in zip(new, tokens, strict=True)
+                if len(token_vectors)
+            }
             # Late interaction compares name and description together, so descriptions alone need no vectors of
             # tokens.
-            self._vectors.keep(service.model, vectors, kept if role is TextRole.WHOLE else None)
-            self._shared.add(service.model, vectors, kept if role is TextRole.WHOLE else {})
-            known |= vectors
+            self._vectors.store_vectors(service.model, vectors, token_bytes if role is TextRole.WHOLE else None)
+            self._shared.add(service.model, vectors, token_bytes if role is TextRole.WHOLE else {})
+            vectors_by_text |= vectors
         for id_, digest in hashes.items():
-            service.matrix.put(role, id_, unpack_vector(known[digest]))
+            service.matrix.put(role, id_, unpack_vector(vectors_by_text[digest]))
 
-    def _describe(self) -> None:
+    def _begin_descriptions(self) -> None:
         self._vectors.note(WITH_DESCRIPTIONS, "1")
         self._describing = True
         for service in self._services():
@@ -290,7 +302,7 @@ class VectorIndexer:
         for key, served in zip((_IN_SERVICE, _BEFORE), self._served, strict=False):
             self._vectors.note(key, served)
 
-    def _settle(self) -> None:
+    def _finish_model(self) -> None:
         """Put a changed model in service once it is complete, and delete all models but it and the one before."""
         if self.coming is not None and self.coming.is_complete:
             self._say(f"{self.coming.model.name} is complete and in service")

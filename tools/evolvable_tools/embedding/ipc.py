@@ -68,9 +68,9 @@ def announce(home: Path, announcement: Announcement) -> None:
 def read_announcement(home: Path) -> Announcement | None:
     """Return the announcement, None when there is none that can be read."""
     try:
-        said = json.loads((home / ADDRESS).read_bytes())
-        about = (int(said["pid"]), str(said["spec"]), said["address"])
-        return Announcement(*about, str(said["error"]), int(said["protocol"]))
+        values = json.loads((home / ADDRESS).read_bytes())
+        about = (int(values["pid"]), str(values["spec"]), values["address"])
+        return Announcement(*about, str(values["error"]), int(values["protocol"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -78,8 +78,8 @@ def read_announcement(home: Path) -> Announcement | None:
 def remove_announcement(home: Path) -> None:
     """Remove this process's own announcement."""
     # A successor may have announced itself meanwhile.
-    said = read_announcement(home)
-    if said is not None and said.pid == os.getpid():
+    announcement = read_announcement(home)
+    if announcement is not None and announcement.pid == os.getpid():
         with contextlib.suppress(OSError):
             (home / ADDRESS).unlink()
 
@@ -135,15 +135,15 @@ def new_key(home: Path) -> bytes:
     return key
 
 
-def send(line: "Connection[Any, Any]", message: dict[str, Any]) -> None:
+def send(connection: "Connection[Any, Any]", message: dict[str, Any]) -> None:
     """Send a message. Raises OSError or ValueError (too long)."""
-    line.send_bytes(json.dumps(message).encode("ascii"))
+    connection.send_bytes(json.dumps(message).encode("ascii"))
 
 
-def receive(line: "Connection[Any, Any]") -> dict[str, Any]:
+def receive(connection: "Connection[Any, Any]") -> dict[str, Any]:
     """Return the next message. Raises EOFError, OSError or MalformedMessage."""
     try:
-        message = json.loads(line.recv_bytes(MAX_MESSAGE))
+        message = json.loads(connection.recv_bytes(MAX_MESSAGE))
     except (ValueError, RecursionError) as error:
         raise MalformedMessage(str(error)) from error
     if not isinstance(message, dict):

@@ -26,7 +26,7 @@ class LearnedVectors:
 
     def __init__(self, store: Store, vectors: Vectors, embedder: Embedder, model: VectorModel) -> None:
         self._store, self._vectors, self._embedder, self._model = store, vectors, embedder, model
-        self._known = vectors.learned(model)
+        self._vectors_by_text = vectors.learned_vectors(model)
         self._tasks: list[tuple[int, bytes, float]] = []
         self._missing: dict[bytes, str] = {}
         self._state: tuple[int, int, str] | None = None
@@ -57,7 +57,7 @@ class LearnedVectors:
             batch = list(self._missing)[:_BATCH]
             rows = self._embedder.encode([self._missing[digest] for digest in batch])
             for digest, row in zip(batch, rows.astype("<f2"), strict=True):
-                self._known[digest] = row.tobytes()
+                self._vectors_by_text[digest] = row.tobytes()
                 del self._missing[digest]
             return self._serve()
         state = self._changed_state()
@@ -68,7 +68,7 @@ class LearnedVectors:
         self._tasks = [
             (resource, digest_text(task).hash, share) for resource, tasks in in_force.items() for task, share in tasks
         ]
-        self._missing = {digest: text for digest, text in texts.items() if digest not in self._known}
+        self._missing = {digest: text for digest, text in texts.items() if digest not in self._vectors_by_text}
         self._state = state  # not before they were read: a library that is busy now is read again
         return self._serve()
 
@@ -89,12 +89,16 @@ class LearnedVectors:
 
     def _serve(self) -> bool:
         """Put in service what has a vector. When all have one, keep their vectors in the file and no others."""
-        there = [(resource, digest, share) for resource, digest, share in self._tasks if digest in self._known]
-        rows = [np.frombuffer(self._known[digest], "<f2").astype(np.float32) * share for _, digest, share in there]
+        ready = [
+            (resource, digest, share) for resource, digest, share in self._tasks if digest in self._vectors_by_text
+        ]
+        rows = [
+            np.frombuffer(self._vectors_by_text[digest], "<f2").astype(np.float32) * share for _, digest, share in ready
+        ]
         with self._lock:
-            self._owners = [resource for resource, _, _ in there]
+            self._owners = [resource for resource, _, _ in ready]
             self._rows = np.stack(rows) if rows else np.zeros((0, self._embedder.dimension), np.float32)
         if not self._missing:
-            self._known = {digest: self._known[digest] for _, digest, _ in there}
-            self._vectors.replace_learned(self._model, self._known)
+            self._vectors_by_text = {digest: self._vectors_by_text[digest] for _, digest, _ in ready}
+            self._vectors.replace_learned(self._model, self._vectors_by_text)
         return bool(self._missing)

@@ -50,7 +50,7 @@ class OnnxEmbedder:
     def __init__(self, name: str, session: Any, tokenizer: Any, by_first_token: bool) -> None:
         self.model = f"onnx:{name}"
         self._session, self._tokenizer, self._by_first_token = session, tokenizer, by_first_token
-        self._inputs = {given.name for given in session.get_inputs()}
+        self._inputs = {model_input.name for model_input in session.get_inputs()}
         # One run tells the dimension: not every model has it in a file.
         self.dimension = int(self._run([tokenizer.encode("a").ids])[0].shape[1])
 
@@ -83,17 +83,17 @@ class OnnxEmbedder:
             fit = max(1, _BATCH_TOKENS // max(1, len(encoded[order[-1]].ids)))
             order, batch = order[:-fit], order[-fit:]
             rows[batch], states = self._run([encoded[at].ids for at in batch])
-            for at, its in zip(batch, states, strict=False):
-                tokens[at] = quantize_tokens(its[: len(encoded[at].ids)])
+            for at, token_states in zip(batch, states, strict=False):
+                tokens[at] = quantize_tokens(token_states[: len(encoded[at].ids)])
         return rows, tokens
 
     def _run(self, tokens: Sequence[Sequence[int]]) -> tuple[Floats, Floats]:
         """Return a row for each text, and the states of its tokens: none where the model pools by itself."""
         ids = np.zeros((len(tokens), max(1, *map(len, tokens))), np.int64)
         mask = np.zeros_like(ids)
-        for row, its in enumerate(tokens):
-            ids[row, : len(its)] = its
-            mask[row, : len(its)] = 1
+        for row, token_ids in enumerate(tokens):
+            ids[row, : len(token_ids)] = token_ids
+            mask[row, : len(token_ids)] = 1
         every = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
         # Models differ in which of these inputs they have.
         states = self._session.run(None, {name: every[name] for name in self._inputs})[0]
@@ -160,12 +160,12 @@ def _in_folder(folder: Path) -> ModelFiles:
 def _from_hub(model: str) -> ModelFiles:
     from huggingface_hub.errors import LocalEntryNotFoundError  # an optional extra
 
-    def fetched(*names: str) -> Path | None:
-        return _fetched(model, names)
+    def fetch(*names: str) -> Path | None:
+        return _fetch_first(model, names)
 
     try:
-        weights = fetched(_QUANTISED.get(platform.machine(), _PLAIN), _PLAIN)
-        tokenizer, pooling = fetched("tokenizer.json"), fetched(_POOLING)
+        weights = fetch(_QUANTISED.get(platform.machine(), _PLAIN), _PLAIN)
+        tokenizer, pooling = fetch("tokenizer.json"), fetch(_POOLING)
     except LocalEntryNotFoundError as error:
         raise EmbedderUnavailable(
             f"The model {model} cannot be fetched: no network, and not all of its files were fetched before.",
@@ -184,7 +184,7 @@ def _from_hub(model: str) -> ModelFiles:
     return ModelFiles(f"{model}/{weights.name}", weights, tokenizer, pooling)
 
 
-def _fetched(model: str, names: Sequence[str]) -> Path | None:
+def _fetch_first(model: str, names: Sequence[str]) -> Path | None:
     """Return the first of these files that the model has; None when it is known to have none of them.
 
     Raises what the hub does; LocalEntryNotFoundError when it could not be asked and nothing of them is here.
@@ -228,13 +228,13 @@ class TorchEmbedder:
     @classmethod
     def open(cls, model: str) -> Self:
         """Return the embedder of a folder or of a model of the hub. Raises EmbedderUnavailable."""
-        folder = Path(model) if Path(model).is_dir() else _packaged() if model == DEFAULT_MODEL else None
+        folder = Path(model) if Path(model).is_dir() else _packaged_model() if model == DEFAULT_MODEL else None
         try:
             from sentence_transformers import SentenceTransformer  # an optional extra
 
             # A folder has all that is needed: without `local_files_only` the hub would be asked about it.
             loaded = SentenceTransformer(str(folder or model), device="cpu", local_files_only=folder is not None)
-            return cls(_named(folder) if folder and folder != _packaged() else model, loaded)
+            return cls(_name_with_digest(folder) if folder and folder != _packaged_model() else model, loaded)
         except Exception as error:  # torch, the hub and its HTTP client have no common class
             raise EmbedderUnavailable(
                 f"The model {model} cannot be loaded: {str(error)[:300]}",
@@ -243,7 +243,7 @@ class TorchEmbedder:
 
     def encode(self, texts: Sequence[str]) -> Floats:
         """Return one row for each text; see Embedder."""
-        rows = [self._encoded(list(texts[start : start + _BATCH])) for start in range(0, len(texts), _BATCH)]
+        rows = [self._encode_batch(list(texts[start : start + _BATCH])) for start in range(0, len(texts), _BATCH)]
         return np.concatenate(rows) if rows else np.zeros((0, self.dimension), np.float32)
 
     def encode_tokens(self, texts: Sequence[str]) -> tuple[Floats, list[TokenVectors]]:
@@ -254,14 +254,14 @@ class TorchEmbedder:
             # `output_value=None` returns the vectors of the tokens together with that of the text.
             with self._lock:
                 found = self._model.encode(plain, batch_size=_BATCH, output_value=None, show_progress_bar=False)
-            for its in found:
-                used = int(its["attention_mask"].sum())
-                tokens.append(quantize_tokens(its["token_embeddings"][:used].cpu().numpy()))
-                rows.append(its["sentence_embedding"].cpu().numpy())
+            for output in found:
+                used = int(output["attention_mask"].sum())
+                tokens.append(quantize_tokens(output["token_embeddings"][:used].cpu().numpy()))
+                rows.append(output["sentence_embedding"].cpu().numpy())
         together = np.stack(rows) if rows else np.zeros((0, self.dimension), np.float32)
         return normalize_rows(together), tokens
 
-    def _encoded(self, texts: list[str]) -> Floats:
+    def _encode_batch(self, texts: list[str]) -> Floats:
         plain = [replace_surrogates(text) for text in texts]
         with self._lock:
             return normalize_rows(
@@ -269,13 +269,13 @@ class TorchEmbedder:
             )
 
 
-def _packaged() -> Path | None:
+def _packaged_model() -> Path | None:
     package = find_spec(_PACKAGE)
     folder = Path(package.origin).parent / "model" if package and package.origin else None
     return folder if folder and folder.is_dir() else None
 
 
-def _named(folder: Path) -> str:
+def _name_with_digest(folder: Path) -> str:
     """Return a folder's name with a hash of its weights."""
     digest = hashlib.sha256()
     for weights in sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")]):

@@ -44,10 +44,14 @@ class SharedTexts:
             with _report(self._say):
                 for digest, found in self._shared.find(model.name, hashes).items():
                     row = np.array(found.numbers, np.float32)
-                    its = found.tokens or b""
-                    if len(row) == dimension and abs(float(row @ row) - 1) < _LENGTH and len(its) % dimension == 0:
+                    token_bytes = found.tokens or b""
+                    if (
+                        len(row) == dimension
+                        and abs(float(row @ row) - 1) < _LENGTH
+                        and len(token_bytes) % dimension == 0
+                    ):
                         vectors[digest] = row.astype("<f2").tobytes()
-                        tokens |= {digest: its} if its else {}
+                        tokens |= {digest: token_bytes} if token_bytes else {}
         return vectors, tokens
 
     def add(self, model: VectorModel, vectors: Mapping[bytes, bytes], tokens: Mapping[bytes, bytes]) -> None:
@@ -55,7 +59,9 @@ class SharedTexts:
         if self._shared is not None:
             with _report(self._say):
                 rows = {digest: tuple(map(float, unpack_vector(data))) for digest, data in vectors.items()}
-                self._shared.add(model.name, {one: SharedVector(row, tokens.get(one)) for one, row in rows.items()})
+                self._shared.add(
+                    model.name, {digest: SharedVector(row, tokens.get(digest)) for digest, row in rows.items()}
+                )
 
     def remove(self, hashes: Collection[bytes]) -> None:
         """Delete the vectors of texts that no resource has any more."""

@@ -111,7 +111,7 @@ class VectorMatrix:
                 self._generation += 1
                 self._tables[role].put(self._row[resource], vector)
 
-    def counted(self, role: TextRole = TextRole.WHOLE) -> tuple[int, int]:
+    def count_vectors(self, role: TextRole = TextRole.WHOLE) -> tuple[int, int]:
         """Return how many resources have their vector of this role, and how many there are."""
         with self._lock:
             return int(self._tables[role].filled.sum()), len(self._row)
@@ -137,12 +137,12 @@ class VectorMatrix:
             # A partition and no sort: only the `count` best are wanted.
             best = np.argpartition(-cosines, count - 1)[:count] if count else np.zeros(0, np.int64)
             near = {seen[at]: float(cosines[at]) for at in best}
-            asked = [id_ for id_ in ids if id_ in self._row]
-            rows = np.array([self._row[id_] for id_ in asked], np.int64)
-            known = {id_: float(every[self._row[id_]]) for id_ in _where(asked, whole.among(rows))}
-        return SimilarResources(near | known, tuple(sorted(near, key=lambda id_: (-near[id_], id_))))
+            known_ids = [id_ for id_ in ids if id_ in self._row]
+            rows = np.array([self._row[id_] for id_ in known_ids], np.int64)
+            asked_cosines = {id_: float(every[self._row[id_]]) for id_ in _select(known_ids, whole.among(rows))}
+        return SimilarResources(near | asked_cosines, tuple(sorted(near, key=lambda id_: (-near[id_], id_))))
 
-    def described(self, task: Floats, kind: str, scopes: Sequence[str] | None) -> tuple[int, float] | None:
+    def nearest_description(self, task: Floats, kind: str, scopes: Sequence[str] | None) -> tuple[int, float] | None:
         """Return the resource whose description is nearest, the first by id of equals; None when none is above 0."""
         with self._lock:
             table = self._tables[TextRole.DESCRIPTION]
@@ -156,28 +156,28 @@ class VectorMatrix:
         self, table: VectorTable, every: Floats, kind: str, scopes: Sequence[str] | None
     ) -> tuple[Sequence[int], Floats]:
         """Return the ids that are seen and have a vector in the table, in order, with their cosines."""
-        ids, rows = self._seen(kind, scopes)
+        ids, rows = self._visible(kind, scopes)
         has = table.among(rows)
         if has.all():
             return ids, every[rows]
-        return _where(ids, has), every[rows[has]]
+        return _select(ids, has), every[rows[has]]
 
-    def _seen(self, kind: str, scopes: Sequence[str] | None) -> tuple[list[int], NDArray[np.int64]]:
+    def _visible(self, kind: str, scopes: Sequence[str] | None) -> tuple[list[int], NDArray[np.int64]]:
         """Return the ids of one kind in these scopes and their rows; nearer ones hide those of their name."""
         key = (kind, None if scopes is None else tuple(scopes))
         if key not in self._views:
             if len(self._views) >= _VIEWS:
                 self._views.clear()
-            ids = sorted(_seen(self._places.values(), kind, scopes))
+            ids = sorted(_visible_ids(self._places.values(), kind, scopes))
             self._views[key] = ids, np.array([self._row[id_] for id_ in ids], np.int64)
         return self._views[key]
 
 
-def _where(ids: Sequence[int], chosen: NDArray[np.bool_]) -> list[int]:
-    return [id_ for id_, there in zip(ids, chosen, strict=True) if there]
+def _select(ids: Sequence[int], chosen: NDArray[np.bool_]) -> list[int]:
+    return [id_ for id_, is_chosen in zip(ids, chosen, strict=True) if is_chosen]
 
 
-def _seen(places: Iterable[VectorResource], kind: str, scopes: Sequence[str] | None) -> list[int]:
+def _visible_ids(places: Iterable[VectorResource], kind: str, scopes: Sequence[str] | None) -> list[int]:
     if scopes is None:
         return [place.id for place in places if place.kind == kind]
     # Reversed, so that a scope that is listed twice counts at its nearer place.

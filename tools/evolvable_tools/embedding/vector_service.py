@@ -78,73 +78,73 @@ class TokenReader:
 class RequestHandler:
     """Answers the clients of one library from its indexer. Safe to share between threads."""
 
-    def __init__(self, keeper: VectorIndexer, tokens: TokenReader | None = None) -> None:
+    def __init__(self, indexer: VectorIndexer, tokens: TokenReader | None = None) -> None:
         """Serve from this indexer. Without `tokens` no text is compared with a task token by token."""
-        self._keeper, self._tokens = keeper, tokens
+        self._indexer, self._tokens = indexer, tokens
         # Guards `_tasks`.
         self._lock = threading.Lock()
         self._tasks: OrderedDict[tuple[str, str], tuple[Floats, Floats]] = OrderedDict()
 
     def prepare(self, task: str) -> Prepared:
         """Embed a task with the model that serves."""
-        service = self._keeper.serving
-        vector, tokens = self._encoded(service, task)
+        service = self._indexer.serving
+        vector, tokens = self._encode(service, task)
         return Prepared(task, service, vector, service.matrix.product(vector), tokens)
 
     def answer(self, message: Mapping[str, Any], prepared: Prepared) -> dict[str, Any]:
         """Return the answer to a question about a task, ready to send. Raises MalformedMessage."""
-        if prepared.service is not self._keeper.serving:  # another model has come into service meanwhile
+        if prepared.service is not self._indexer.serving:  # another model has come into service meanwhile
             prepared = self.prepare(prepared.task)
         kind, scopes = message.get("kind"), message.get("scopes")
         if not isinstance(kind, str) or not (scopes is None or _all(scopes, str)):
             raise MalformedMessage("kind and scopes are missing")
         if message.get("op") == "described":
-            return asdict(self._described(prepared, kind, scopes))
+            return asdict(self._nearest_description(prepared, kind, scopes))
         ids, limit = message.get("ids"), message.get("limit")
         if not isinstance(ids, list) or not _all(ids, int) or type(limit) is not int:
             raise MalformedMessage("ids and limit are missing")
         found = asdict(self._similar(prepared, ids, kind, scopes, max(0, min(limit, _MOST_NEAREST))))
-        late = self._late(prepared, ids[:CLOSEST])
+        late = self._late_interactions(prepared, ids[:CLOSEST])
         near = prepared.service.learned.nearness(prepared.vector)
         learned = {id_: round(near[id_], 4) for id_ in ids[:CLOSEST] if id_ in near}
         # Four digits, which is more than float16 holds, keep the answer short.
         cosines = {id_: round(cosine, 4) for id_, cosine in found["cosines"].items()}
         return found | {"cosines": cosines, "late": late, "learned": learned}
 
-    def _late(self, asked: Prepared, ids: Sequence[int]) -> dict[int, float]:
+    def _late_interactions(self, prepared: Prepared, ids: Sequence[int]) -> dict[int, float]:
         """Return how near the task is to these resources token by token, of those whose tokens are known."""
-        texts = self._tokens.read(asked.service, ids) if self._tokens is not None and len(asked.tokens) else {}
-        return {id_: round(late_interaction(asked.tokens, its), 4) for id_, its in texts.items()}
+        texts = self._tokens.read(prepared.service, ids) if self._tokens is not None and len(prepared.tokens) else {}
+        return {id_: round(late_interaction(prepared.tokens, token_vectors), 4) for id_, token_vectors in texts.items()}
 
     def _similar(
-        self, asked: Prepared, ids: list[int], kind: str, scopes: list[str] | None, limit: int
+        self, prepared: Prepared, ids: list[int], kind: str, scopes: list[str] | None, limit: int
     ) -> SimilarResources:
-        service = asked.service
-        done, total = service.matrix.counted()
+        service = prepared.service
+        done, total = service.matrix.count_vectors()
         if not total:
             return SimilarResources(said="the library is empty")
         if not done:
             return SimilarResources(said=f"embedder is warming up: 0 of {total:,} resources embedded")
-        found = service.matrix.similar(asked.vector, ids, kind, scopes, limit, asked.product)
-        return replace(found, said=self._said(service, done, total), available=True)
+        found = service.matrix.similar(prepared.vector, ids, kind, scopes, limit, prepared.product)
+        return replace(found, said=self._describe_state(service, done, total), available=True)
 
-    def _said(self, service: IndexingState, done: int, total: int) -> str:
-        said = service.model.name
+    def _describe_state(self, service: IndexingState, done: int, total: int) -> str:
+        text = service.model.name
         if done < total:
-            said += f", {done:,} of {total:,} resources embedded"
-        return said + (f"; {self._keeper.coming.model.name} is being prepared" if self._keeper.coming else "")
+            text += f", {done:,} of {total:,} resources embedded"
+        return text + (f"; {self._indexer.coming.model.name} is being prepared" if self._indexer.coming else "")
 
-    def _described(self, asked: Prepared, kind: str, scopes: list[str] | None) -> NearestDescription:
+    def _nearest_description(self, prepared: Prepared, kind: str, scopes: list[str] | None) -> NearestDescription:
         # Only mode "paper" asks for descriptions alone, so they are not embedded before its first question.
-        self._keeper.wants_descriptions = True
-        service = asked.service
+        self._indexer.wants_descriptions = True
+        service = prepared.service
         waiting = service.waiting.get(TextRole.DESCRIPTION)
         if waiting is None or waiting:
             return NearestDescription(said="the descriptions are being embedded")
-        best = service.matrix.described(asked.vector, kind, scopes)
+        best = service.matrix.nearest_description(prepared.vector, kind, scopes)
         return NearestDescription(best, service.model.name, available=True)
 
-    def _encoded(self, service: IndexingState, task: str) -> tuple[Floats, Floats]:
+    def _encode(self, service: IndexingState, task: str) -> tuple[Floats, Floats]:
         key = (service.model.name, task)
         with self._lock:
             if key in self._tasks:
@@ -199,8 +199,8 @@ def serve_vectors(home: Path, spec: str, *, idle: float = IDLE_SECONDS, give_way
             Vectors.open(home) as vectors,
             contextlib.closing(TokenReader(Vectors.open(home))) as tokens,
         ):
-            keeper = VectorIndexer(store, vectors, embedder, spec, _say)
-            _Office(home, spec, keeper, tokens, idle).open()
+            indexer = VectorIndexer(store, vectors, embedder, spec, _say)
+            _EmbedderProcess(home, spec, indexer, tokens, idle).run()
         return 0
     except DamagedFile as error:
         _say(f"{VECTORS_FILE} is damaged ({error}) and is rebuilt")
@@ -233,11 +233,11 @@ def _take_over(home: Path, spec: str, lock: FileLock, give_way: bool) -> Embedde
         if give_way or serving is None or serving.offers(spec) or serving.address is None:
             return None
         embedder = open_embedder(spec)
-        line = ipc.dial(home, serving)
+        connection = ipc.dial(home, serving)
         # It may have ended by itself, and then the lock is free.
-        if line is not None:
-            with contextlib.suppress(OSError), line:
-                ipc.send(line, {"op": "stop"})
+        if connection is not None:
+            with contextlib.suppress(OSError), connection:
+                ipc.send(connection, {"op": "stop"})
         try:
             lock.acquire(timeout=HANDOVER_SECONDS, poll_interval=0.01)
         except Timeout:
@@ -248,30 +248,30 @@ def _take_over(home: Path, spec: str, lock: FileLock, give_way: bool) -> Embedde
     return open_embedder(spec)
 
 
-class _Office:
+class _EmbedderProcess:
     """The threads of the process: one takes calls, one for each client answers, one keeps the vectors in sync."""
 
-    def __init__(self, home: Path, spec: str, keeper: VectorIndexer, tokens: TokenReader, idle: float) -> None:
-        self._home, self._spec, self._keeper, self._idle = home, spec, keeper, idle
-        self._desk = RequestHandler(keeper, tokens)
+    def __init__(self, home: Path, spec: str, indexer: VectorIndexer, tokens: TokenReader, idle: float) -> None:
+        self._home, self._spec, self._indexer, self._idle = home, spec, indexer, idle
+        self._handler = RequestHandler(indexer, tokens)
         self._ending = threading.Event()
         self._failure: Exception | None = None
         # The threads that serve one; `_left`: when the last of them ended.
         self._clients: set[int] = set()
-        self._left = time.monotonic()
+        self._last_client_end = time.monotonic()
 
-    def open(self) -> None:
+    def run(self) -> None:
         """Serve until there is no reason to. Raises DamagedFile, LibraryError."""
         # Key and listener come before the announcement: a server that reads it can connect at once.
         key = ipc.new_key(self._home)
         listener = ipc.listen(self._home)
-        background = threading.Thread(target=self._keep, name="keeper", daemon=True)
+        background = threading.Thread(target=self._run_indexer, name="keeper", daemon=True)
         threading.Thread(target=self._accept, args=(listener, key), name="calls", daemon=True).start()
         try:
             address = listener.address
             where = str(address) if isinstance(address, str) else list(address)
             ipc.announce(self._home, ipc.Announcement(os.getpid(), self._spec, where))
-            _say(f"{self._keeper.serving.model.name} serves {self._home}")
+            _say(f"{self._indexer.serving.model.name} serves {self._home}")
             background.start()
             # After the announcement, which is one of the watched files.
             watched = _identities(self._home)
@@ -290,9 +290,9 @@ class _Office:
             raise self._failure
 
     def _is_idle(self) -> bool:
-        return not self._clients and time.monotonic() - self._left > self._idle
+        return not self._clients and time.monotonic() - self._last_client_end > self._idle
 
-    def _keep(self) -> None:
+    def _run_indexer(self) -> None:
         """Keep the vectors in sync, at a lower priority than answers where threads have one of their own."""
         with contextlib.suppress(OSError, AttributeError):
             if sys.platform == "linux":
@@ -300,7 +300,7 @@ class _Office:
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         while not self._ending.is_set():
             try:
-                if not self._keeper.step():
+                if not self._indexer.step():
                     self._ending.wait(POLL_SECONDS)
             except LibraryError as error:  # busy, or a full disk: it may pass
                 _say(error.text)
@@ -315,53 +315,53 @@ class _Office:
     def _accept(self, listener: Listener, key: bytes) -> None:
         while not self._ending.is_set():
             try:
-                line = listener.accept()
+                connection = listener.accept()
             # The listener was closed, or there are too many open files, which passes.
             except OSError:
                 if self._ending.wait(0.05):
                     return
                 continue
             # The handshake is in the thread of the client, so one that sends nothing holds up no other.
-            threading.Thread(target=self._attend, args=(line, key), name="client", daemon=True).start()
+            threading.Thread(target=self._serve_client, args=(connection, key), name="client", daemon=True).start()
 
-    def _attend(self, line: "Connection[Any, Any]", key: bytes) -> None:
+    def _serve_client(self, connection: "Connection[Any, Any]", key: bytes) -> None:
         """Answer one client until it goes away or talks nonsense."""
         me = threading.get_ident()
-        with contextlib.suppress(OSError, EOFError, AuthenticationError, ipc.MalformedMessage, ValueError), line:
-            deliver_challenge(line, key)
-            answer_challenge(line, key)
+        with contextlib.suppress(OSError, EOFError, AuthenticationError, ipc.MalformedMessage, ValueError), connection:
+            deliver_challenge(connection, key)
+            answer_challenge(connection, key)
             if len(self._clients) >= _MOST_CLIENTS:
                 return
             self._clients.add(me)
             try:
-                self._converse(line)
+                self._answer_messages(connection)
             except (OSError, EOFError, ipc.MalformedMessage):
                 pass
             except Exception:
                 _say(traceback.format_exc())
             finally:
-                self._left = time.monotonic()
+                self._last_client_end = time.monotonic()
                 self._clients.discard(me)
 
-    def _converse(self, line: "Connection[Any, Any]") -> None:
+    def _answer_messages(self, connection: "Connection[Any, Any]") -> None:
         begun: tuple[int, Prepared] | None = None  # the last task only: a client asks about one at a time
-        for message in _messages(line):
+        for message in _messages(connection):
             operation, number = message.get("op"), message.get("number")
             if operation == "stop":
                 self._ending.set()
             elif operation == "begin" and type(number) is int and isinstance(message.get("task"), str):
-                begun = number, self._desk.prepare(message["task"])
+                begun = number, self._handler.prepare(message["task"])
             elif operation in ("similar", "described") and begun is not None and number == begun[0]:
-                ipc.send(line, self._desk.answer(message, begun[1]) | {"number": number})
+                ipc.send(connection, self._handler.answer(message, begun[1]) | {"number": number})
             elif operation == "status":
-                ipc.send(line, {"number": number, "pid": os.getpid(), "model": self._keeper.serving.model.name})
+                ipc.send(connection, {"number": number, "pid": os.getpid(), "model": self._indexer.serving.model.name})
             else:
                 raise ipc.MalformedMessage(str(operation))
 
 
-def _messages(line: "Connection[Any, Any]") -> Iterator[dict[str, Any]]:
+def _messages(connection: "Connection[Any, Any]") -> Iterator[dict[str, Any]]:
     while True:
-        yield ipc.receive(line)
+        yield ipc.receive(connection)
 
 
 def _identities(home: Path) -> list[tuple[int, int] | None]:

@@ -61,7 +61,7 @@ def read_failure(error: Exception, *, key: str, address: str, timeout: float) ->
     # By name, because importing the classes would import both SDKs.
     names = {cls.__name__ for cls in type(error).__mro__}
     cause = error.__cause__
-    if large := next((one for one in (error, cause) if isinstance(one, AnswerTooLarge)), None):
+    if large := next((candidate for candidate in (error, cause) if isinstance(candidate, AnswerTooLarge)), None):
         return ApiFailure("too large", f"{large}.", _ADDRESS_HINT, charged=True)
     if isinstance(error, NoMessage):
         text = "answered with something other than a message."
@@ -94,12 +94,12 @@ def _read_status(error: Any, key: str) -> ApiFailure:
         _STATUS_HINTS.get(status, usual),
         status=status,
         reason=reason,
-        wait=_wait_asked(headers),
+        wait=_requested_wait(headers),
         again=status in _REPEATED and headers.get("x-should-retry") != "false",
     )
 
 
-def _wait_asked(headers: Mapping[str, str]) -> float | None:
+def _requested_wait(headers: Mapping[str, str]) -> float | None:
     try:
         # OpenAI's header in milliseconds is the more exact one of the two.
         in_ms = headers.get("retry-after-ms")

@@ -58,7 +58,7 @@ class ApiModel:
 
     def _ask(self, client: Any, request: Request) -> ModelTurn:
         """Return the first answer. Each attempt is reported to the request."""
-        asked = ApiRequest(
+        api_request = ApiRequest(
             request.instructions, [user_message(request.data)], request.max_tokens, schema=request.schema
         )
         number = 0
@@ -66,7 +66,7 @@ class ApiModel:
             number += 1
             began = monotonic()
             try:
-                turn = self._protocol.read(self._protocol.ask(client, asked))
+                turn = self._protocol.read(self._protocol.ask(client, api_request))
             except Exception as error:  # some answers that are none fail with no error of the SDK's own
                 failure = self._read_failure(error)
             else:
@@ -99,15 +99,15 @@ class ApiModel:
         charged: bool = False,
     ) -> None:
         most = most_tokens(request)
-        made = make_attempt(self.name, number, outcome, turn, most, self.price, seconds, charged=charged)
+        attempt = make_attempt(self.name, number, outcome, turn, most, self.price, seconds, charged=charged)
         # A request with `attempted` gets the whole record, which has the tokens and the cost as well.
         if request.attempted is not None:
-            request.attempted(made)
+            request.attempted(attempt)
             return
         if request.spent is not None:
-            request.spent(made.input_tokens, made.output_tokens)
-        if request.paid is not None and made.cost is not None:
-            request.paid(made.cost)
+            request.spent(attempt.input_tokens, attempt.output_tokens)
+        if request.paid is not None and attempt.cost is not None:
+            request.paid(attempt.cost)
 
 
 _CUT_OFF = "was cut off in its answer"
@@ -129,8 +129,8 @@ def make_attempt(
     charged: whether an attempt without a turn may have been charged for.
     """
     # Tokens of an attempt without an answer: unknown (None) if it may have been charged for, else none.
-    told = (turn.input_tokens, turn.output_tokens) if turn is not None else (None, None) if charged else (0, 0)
-    given, got = (most[at] if count is None else count for at, count in enumerate(told))
-    cost = (given * price[0] + got * price[1]) / _MILLION if price is not None else None
+    reported = (turn.input_tokens, turn.output_tokens) if turn is not None else (None, None) if charged else (0, 0)
+    tokens_in, tokens_out = (most[at] if count is None else count for at, count in enumerate(reported))
+    cost = (tokens_in * price[0] + tokens_out * price[1]) / _MILLION if price is not None else None
     by = turn.by if turn is not None else ""
-    return ModelAttempt(name, number, outcome, by, given, got, None not in told, cost, round(seconds, 3))
+    return ModelAttempt(name, number, outcome, by, tokens_in, tokens_out, None not in reported, cost, round(seconds, 3))

@@ -47,20 +47,20 @@ class _Reader(threading.Thread):
     def __init__(self, descriptor: int, keep: int, *, last: bool = False) -> None:
         super().__init__(daemon=True)
         self._descriptor, self._keep, self._last = descriptor, keep, last
-        self.kept = bytearray()
+        self.data = bytearray()
         self.too_long = False
         self.start()
 
     def run(self) -> None:
         while part := os.read(self._descriptor, 65_536):
-            self.kept += part
-            if len(self.kept) > self._keep:
+            self.data += part
+            if len(self.data) > self._keep:
                 # Of stdout the beginning, and the command is stopped; of stderr the end, where programs say why they
                 # fail.
                 if not self._last:
                     self.too_long = True
                     break
-                del self.kept[: -self._keep]
+                del self.data[: -self._keep]
         # Closed here and nowhere else: a writer that goes on gets an error, and no number is used twice.
         os.close(self._descriptor)
 
@@ -74,14 +74,14 @@ class ChildProcesses:
     def run(
         self,
         command: Sequence[str],
-        given: bytes,
+        stdin_bytes: bytes,
         timeout: float,
         folder: Path | None = None,
         environment: Mapping[str, str] | None = None,
         *,
         most: int = MAX_OUTPUT,
     ) -> ProcessResult:
-        """Run a command with `given` as its input. At the timeout (seconds) its whole process group is killed.
+        """Run a command with `stdin_bytes` as its input. At the timeout (seconds) its whole process group is killed.
 
         folder: where it runs, by default here. environment: all of it, by default ours. most: bytes of its output, at
         which it is stopped; what it wrote until then comes back. Raises OSError when it cannot be started. On Windows
@@ -90,14 +90,14 @@ class ChildProcesses:
         deadline = monotonic() + timeout
         # A file and no pipe: a command that does not read its input cannot block the writer.
         with tempfile.TemporaryFile() as stdin:
-            stdin.write(given)
+            stdin.write(stdin_bytes)
             stdin.seek(0)
             process, readers = _start(command, stdin.fileno(), folder, environment, most)
         self._running.add(process)
         code: int | None = None
         try:
-            code = _waited(process, max(0.0, deadline - monotonic()))
-            _ended(readers)
+            code = _wait_for_exit(process, max(0.0, deadline - monotonic()))
+            _join_readers(readers)
         # Not an error here: the caller sees `code` None.
         except subprocess.TimeoutExpired:
             pass
@@ -106,9 +106,9 @@ class ChildProcesses:
             # Also when the process has ended but another one that it started holds a stream open.
             if code is None or any(reader.is_alive() for reader in readers):
                 _kill(process)
-        _ended(readers)
+        _join_readers(readers)
         out, err = readers
-        return ProcessResult(code, bytes(out.kept), bytes(err.kept), out.too_long)
+        return ProcessResult(code, bytes(out.data), bytes(err.data), out.too_long)
 
     def stop(self) -> None:
         """Kill what is running, each with its process group; its caller gets the exit code."""
@@ -144,7 +144,7 @@ def _start(
     return process, (_Reader(out_read, most), _Reader(err_read, _TAIL, last=True))
 
 
-def _waited(process: "subprocess.Popen[bytes]", seconds: float) -> int:
+def _wait_for_exit(process: "subprocess.Popen[bytes]", seconds: float) -> int:
     """Return the exit code of a process. Raise TimeoutExpired."""
     # With a timeout, Popen.wait looks again after up to 50 ms; that would be most of a short trial.
     # Linux: a descriptor of the process becomes readable at its end.
@@ -162,11 +162,11 @@ def _waited(process: "subprocess.Popen[bytes]", seconds: float) -> int:
     return process.wait(seconds)
 
 
-def _ended(readers: Sequence[_Reader]) -> None:
+def _join_readers(readers: Sequence[_Reader]) -> None:
     """Wait for the ends of the streams, but not long: another process may hold them open."""
-    until = monotonic() + _GRACE
+    deadline = monotonic() + _GRACE
     for reader in readers:
-        reader.join(max(0.0, until - monotonic()))
+        reader.join(max(0.0, deadline - monotonic()))
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
@@ -195,9 +195,9 @@ def _descendants(pid: int) -> list[int]:
     """Return the ids of all that a process has started and that still belongs to it; none where /proc is missing."""
     found: list[int] = []
     # Children are listed for each thread that started them.
-    for told in Path(f"/proc/{pid}/task").glob("*/children"):
+    for children_file in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
-            for child in map(int, told.read_text().split()):
+            for child in map(int, children_file.read_text().split()):
                 found += [child, *_descendants(child)]
     return found
 
@@ -230,34 +230,34 @@ class CommandModel:
     ) -> None:
         self._command = tuple(command)
         self._timeout, self._folder, self._environment = timeout, folder, environment
-        self._called = printable_line(ntpath.basename(self._command[0])) if self._command else ""
+        self._program = printable_line(ntpath.basename(self._command[0])) if self._command else ""
         self._children = ChildProcesses()
         # The arguments choose the model and may hold secrets, so the name has only their digest.
         digest = hashlib.sha256(json.dumps(self._command).encode("utf-8", "replace")).hexdigest()[:8]
-        self.name = f"command:{self._called}:{digest}"
+        self.name = f"command:{self._program}:{digest}"
 
     def think(self, request: Request) -> dict[str, Any]:
         """Return the command's answer. Raises ProviderError."""
-        if not self._called:
+        if not self._program:
             raise ProviderError("The command of the language model is empty.", "Name one, such as: claude -p.")
         # The mark comes first: reviews recognize by it that a transcript of this client is no session of a person.
-        given, where = (MARK + prompt_text(request)).encode("utf-8", "replace"), (self._folder, self._environment)
+        prompt, where = (MARK + prompt_text(request)).encode("utf-8", "replace"), (self._folder, self._environment)
         try:
-            ran = self._children.run(self._addressed(), given, self._timeout, *where)
+            ran = self._children.run(self._command_with_address(), prompt, self._timeout, *where)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or "an argument has a zero byte"
             hint = "Check that it is installed, and give its whole path."
             # `from None`: the exception shows the arguments, which may hold secrets.
-            raise ProviderError(f"{self._called} cannot be started: {printable_line(why)}.", hint) from None
+            raise ProviderError(f"{self._program} cannot be started: {printable_line(why)}.", hint) from None
         out = ran.out.decode("utf-8", "replace")
         events = list(printed_events(out))
         report_usage(request, events)
         # Before the exit code is checked: what a client prints about its failure says more (answer_text raises it).
-        texts = [text for event in events if (text := answer_text(event, self._called)) is not None]
+        texts = [text for event in events if (text := answer_text(event, self._program)) is not None]
         self._check(ran)
-        return parse_answer(texts or [out], request.schema, self._called)
+        return parse_answer(texts or [out], request.schema, self._program)
 
-    def _addressed(self) -> tuple[str, ...]:
+    def _command_with_address(self) -> tuple[str, ...]:
         """Return the command, that of Codex with the address of its model: Codex reads none from the environment."""
         address = (self._environment or {}).get("OPENAI_BASE_URL")
         if not address or self._command[1 : len(CODEX)] != CODEX[1:]:
@@ -269,15 +269,15 @@ class CommandModel:
         self._children.stop()
 
     def _check(self, ran: ProcessResult) -> None:
-        said, hint = _last_words(ran.err), "Run it by hand and see what it says."
+        last_words, hint = _last_words(ran.err), "Run it by hand and see what it says."
         if ran.too_long:
-            raise ProviderError(f"{self._called} wrote more than {MAX_OUTPUT:,} bytes.{said}", hint)
+            raise ProviderError(f"{self._program} wrote more than {MAX_OUTPUT:,} bytes.{last_words}", hint)
         if ran.code is None:
             hint = "Allow it more time, or choose a faster model."
-            raise ProviderError(f"{self._called} did not answer within {self._timeout:g} s.{said}", hint)
+            raise ProviderError(f"{self._program} did not answer within {self._timeout:g} s.{last_words}", hint)
         if ran.code != 0:
-            said = said or _last_words(ran.out)
-            raise ProviderError(f"{self._called} ended with exit code {ran.code}.{said}", hint)
+            last_words = last_words or _last_words(ran.out)
+            raise ProviderError(f"{self._program} ended with exit code {ran.code}.{last_words}", hint)
 
 
 def _last_words(written: bytes) -> str:

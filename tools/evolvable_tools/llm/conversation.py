@@ -85,9 +85,9 @@ class Conversation:
         # The record of a cancelled turn: it was sent, so it may have been charged for.
         outcome, charged, turn = "timeout", True, None
         own, most = self._settings, self._most_tokens()
-        asked = ApiRequest(own.system, self._messages, own.max_tokens, own.tools)
+        request = ApiRequest(own.system, self._messages, own.max_tokens, own.tools)
         try:
-            answer = await self._protocol.ask(self._client, asked)
+            answer = await self._protocol.ask(self._client, request)
             turn = self._protocol.read(answer)
             self._messages += self._protocol.history(answer)
             outcome = "refused to answer" if turn.refused else "answered"
@@ -97,12 +97,12 @@ class Conversation:
             access, turn = own.access, None
             failure = read_failure(error, key=access.key, address=access.url, timeout=own.timeout)
             outcome, charged = failure.outcome, failure.charged
-            raise self._failed(failure) from None
+            raise self._turn_failure(failure) from None
         finally:
             seconds, number = time.monotonic() - began, len(self.attempts) + 1
             price = own.access.price
-            made = make_attempt(own.name, number, outcome, turn, most, price, seconds, charged=charged)
-            self.attempts.append(made)
+            attempt = make_attempt(own.name, number, outcome, turn, most, price, seconds, charged=charged)
+            self.attempts.append(attempt)
 
     def add_results(self, results: Sequence[tuple[ToolUse, str, bool]]) -> None:
         """Give the results of the tools that the last answer uses: each text, and whether it is an error."""
@@ -114,7 +114,7 @@ class Conversation:
         # A token has two bytes or more in every script but rare ones; JSON's escapes only add to them.
         return len(json.dumps(sent, default=str)) // 2 + 500, self._settings.max_tokens
 
-    def _failed(self, failure: ApiFailure) -> TurnFailed:
+    def _turn_failure(self, failure: ApiFailure) -> TurnFailed:
         if failure.status is None:
             return TurnFailed(f"{self._settings.name} {failure.text}")
         wait = min(failure.wait or 0.0, MAX_RETRY_AFTER) if failure.status in _THROTTLED else None

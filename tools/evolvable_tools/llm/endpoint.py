@@ -106,15 +106,17 @@ def parse_endpoint(name: str, table: Mapping[str, Any]) -> ModelEndpoint:
     )
 
 
-def parse_endpoints(tables: Mapping[str, Mapping[str, Any]], taken: Mapping[str, str]) -> dict[str, ModelEndpoint]:
+def parse_endpoints(
+    tables: Mapping[str, Mapping[str, Any]], command_roles: Mapping[str, str]
+) -> dict[str, ModelEndpoint]:
     """Return the endpoints that tables of the configuration describe, by name.
 
-    taken: names of commands, with their roles. Raises ValueError, which says what is wrong.
+    command_roles: names of commands, with their roles. Raises ValueError, which says what is wrong.
     """
     found: dict[str, ModelEndpoint] = {}
     for name, table in tables.items():
-        if name in taken:
-            raise ValueError(f"{name!r} names both a model and one of {taken[name]}")
+        if name in command_roles:
+            raise ValueError(f"{name!r} names both a model and one of {command_roles[name]}")
         try:
             found[name] = parse_endpoint(name, table)
         except ValueError as error:
@@ -128,12 +130,16 @@ def parse_roles(table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     for role, names in table.items():
         if role not in MODEL_ROLES:
             raise ValueError(f"roles.{role} is no role; there is {', '.join(MODEL_ROLES)}")
-        listed = [names] if isinstance(names, str) else names
-        if not isinstance(listed, list) or not listed or not all(isinstance(one, str) and one for one in listed):
+        name_list = [names] if isinstance(names, str) else names
+        if (
+            not isinstance(name_list, list)
+            or not name_list
+            or not all(isinstance(name, str) and name for name in name_list)
+        ):
             raise ValueError(f"roles.{role} is no list of names")
-        if any("," in one for one in listed):
+        if any("," in name for name in name_list):
             raise ValueError(f"roles.{role} has a name with a comma")
-        found[role] = tuple(listed)
+        found[role] = tuple(name_list)
     return found
 
 
@@ -185,26 +191,28 @@ class NamedModels:
         Raises InvalidArgument when there is no model of this name or its key cannot be read, Refused when others can
         read or write the file of the key.
         """
-        one = self.endpoints.get(name)
-        if one is None:
-            known = ", ".join(sorted(self.endpoints)) or "none"
-            hint = f"A person adds it: evolvable role model add. Those named: {known}."
+        endpoint = self.endpoints.get(name)
+        if endpoint is None:
+            names = ", ".join(sorted(self.endpoints)) or "none"
+            hint = f"A person adds it: evolvable role model add. Those named: {names}."
             raise InvalidArgument(f"No model is named {ascii(name[:80])}.", hint)
-        return replace(one, key=self._key(one), proxy=self.proxy)
+        return replace(endpoint, key=self._key(endpoint), proxy=self.proxy)
 
-    def _key(self, one: ModelEndpoint) -> str:
-        if one.key_file:
-            return read_key_file(Path(one.key_file).expanduser(), f"model {one.name}")
-        if not one.key_env:
+    def _key(self, endpoint: ModelEndpoint) -> str:
+        if endpoint.key_file:
+            return read_key_file(Path(endpoint.key_file).expanduser(), f"model {endpoint.name}")
+        if not endpoint.key_env:
             return ""
-        key = self.variables.get(one.key_env, "").strip()
+        key = self.variables.get(endpoint.key_env, "").strip()
         if not is_key(key):
             what = "is not set" if not key else "holds no key"
-            raise InvalidArgument(f"{one.key_env}, the variable of the key of model {one.name}, {what}.", "Set it.")
+            raise InvalidArgument(
+                f"{endpoint.key_env}, the variable of the key of model {endpoint.name}, {what}.", "Set it."
+            )
         return key
 
 
-def read_key_file(path: Path, whose: str) -> str:
+def read_key_file(path: Path, owner: str) -> str:
     """Return the key in a file of the person. Raises InvalidArgument, Refused when others can read or write it."""
     hint = f"Write the key into it, and run: chmod 600 {path}"
     try:
@@ -214,11 +222,11 @@ def read_key_file(path: Path, whose: str) -> str:
             key = file.read(MAX_KEY_BYTES + 1).decode("ascii").strip()
     except OSError as error:
         # `from None`: the exceptions may show bytes of the file.
-        raise InvalidArgument(f"{path}, the key of {whose}, cannot be read: {error.strerror}.", hint) from None
+        raise InvalidArgument(f"{path}, the key of {owner}, cannot be read: {error.strerror}.", hint) from None
     except UnicodeDecodeError:
         key = ""
     if not is_key(key) or len(key) > MAX_KEY_BYTES:
-        raise InvalidArgument(f"{path}, the key of {whose}, holds no key.", hint)
+        raise InvalidArgument(f"{path}, the key of {owner}, holds no key.", hint)
     return key
 
 
@@ -242,13 +250,17 @@ class FallbackModel:
 
     def __init__(self, models: Sequence[LanguageModel]) -> None:
         self._models = list(models)
-        self.name = " | ".join(one.name for one in self._models)
-        self.tries = sum(getattr(one, "tries", 1) for one in self._models)
-        self.beyond = max(getattr(one, "beyond", 0) for one in self._models)
-        prices = [getattr(one, "price", None) for one in self._models]
-        known = [one for one in prices if one is not None]
+        self.name = " | ".join(model.name for model in self._models)
+        self.tries = sum(getattr(model, "tries", 1) for model in self._models)
+        self.beyond = max(getattr(model, "beyond", 0) for model in self._models)
+        prices = [getattr(model, "price", None) for model in self._models]
+        known_prices = [price for price in prices if price is not None]
         # The most expensive, since nothing says which one will answer; unknown if the price of one is.
-        self.price = (max(i for i, _ in known), max(o for _, o in known)) if len(known) == len(prices) else None
+        self.price = (
+            (max(i for i, _ in known_prices), max(o for _, o in known_prices))
+            if len(known_prices) == len(prices)
+            else None
+        )
 
     def think(self, request: Request) -> dict[str, Any]:
         """Return the first answer. Raises ProviderError with the reason of each."""
@@ -261,13 +273,13 @@ class FallbackModel:
                 raise
             except ProviderError as error:
                 failures.append(error)
-        text = " ".join(one.text for one in failures)
+        text = " ".join(failure.text for failure in failures)
         raise ProviderError(text, failures[-1].hint)
 
     def close(self) -> None:
         """Close those that can be closed."""
-        for one in self._models:
-            close = getattr(one, "close", None)
+        for model in self._models:
+            close = getattr(model, "close", None)
             if close is not None:
                 close()
 
@@ -277,34 +289,34 @@ def _ask_reporting(model: LanguageModel, request: Request) -> dict[str, Any]:
     report = request.attempted
     if report is None:
         return model.think(request)
-    made: list[ModelAttempt] = []
+    attempts: list[ModelAttempt] = []
     tokens, dollars = list[tuple[int, int]](), list[float]()
 
-    def spent(given: int, got: int) -> None:
-        tokens.append((given, got))
+    def note_tokens(tokens_in: int, tokens_out: int) -> None:
+        tokens.append((tokens_in, tokens_out))
 
     # What the report says if `think` raises another error.
     outcome, began = "no answer", monotonic()
     try:
-        answer = model.think(replace(request, attempted=made.append, spent=spent, paid=dollars.append))
+        answer = model.think(replace(request, attempted=attempts.append, spent=note_tokens, paid=dollars.append))
         outcome = "answered"
         return answer
     except WrongAnswer:
         outcome = "answered"
         raise
     finally:
-        for one in made:
-            report(one)
-        if not made:
-            given, got = (sum(each[at] for each in tokens) for at in (0, 1))
+        for attempt in attempts:
+            report(attempt)
+        if not attempts:
+            tokens_in, tokens_out = (sum(each[at] for each in tokens) for at in (0, 1))
             if not tokens:
-                given, got = most_tokens(request, getattr(model, "beyond", 0))
+                tokens_in, tokens_out = most_tokens(request, getattr(model, "beyond", 0))
             cost, seconds = sum(dollars) if dollars else None, round(monotonic() - began, 3)
-            report(ModelAttempt(model.name, 1, outcome, "", given, got, bool(tokens), cost, seconds))
+            report(ModelAttempt(model.name, 1, outcome, "", tokens_in, tokens_out, bool(tokens), cost, seconds))
 
 
-def check_plain_http(one: ModelEndpoint) -> str:
+def check_plain_http(endpoint: ModelEndpoint) -> str:
     """Return a warning when a key would cross a network in clear, else ''."""
-    if (one.key_file or one.key_env) and one.url.startswith("http://") and not is_loopback(one.url):
-        return f"the key of {one.name} goes to {host_of(one.url)} unencrypted (http)"
+    if (endpoint.key_file or endpoint.key_env) and endpoint.url.startswith("http://") and not is_loopback(endpoint.url):
+        return f"the key of {endpoint.name} goes to {host_of(endpoint.url)} unencrypted (http)"
     return ""

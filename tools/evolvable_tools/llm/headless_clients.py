@@ -91,11 +91,11 @@ def printed_events(out: str) -> Iterator[dict[str, Any]]:
     yield from (part for part in ([whole] if isinstance(whole, dict) else whole) if isinstance(part, dict))
 
 
-def answer_text(event: Mapping[str, Any], who: str) -> str | None:
+def answer_text(event: Mapping[str, Any], client_name: str) -> str | None:
     """Return what the model says in an event of a client, None for any other. Raises ProviderError for a failure."""
     if (why := _failure(event)) is not None:
         hint = "Run it by hand and see whether it is signed in."
-        raise ProviderError(f"{who} failed: {printable_line(why)}", hint)
+        raise ProviderError(f"{client_name} failed: {printable_line(why)}", hint)
     kind, item, part, data = (event.get(key) for key in ("type", "item", "part", "data"))
     # Claude Code, and clients that print like it.
     if kind == "result" and ("result" in event or "is_error" in event):
@@ -122,8 +122,8 @@ def _failure(event: Mapping[str, Any]) -> str | None:
     if kind == "result" and event.get("is_error"):
         return str(event.get("result") or message or event.get("subtype"))
     if kind == "error" and isinstance(error, dict):  # OpenCode
-        told = error.get("data")
-        return str((told.get("message") if isinstance(told, dict) else None) or message or error.get("name"))
+        details = error.get("data")
+        return str((details.get("message") if isinstance(details, dict) else None) or message or error.get("name"))
     if kind == "session.error" and isinstance(data, dict):  # Copilot CLI
         return str(data.get("message"))
     return None
@@ -136,9 +136,9 @@ def report_usage(request: Request, events: Sequence[Mapping[str, Any]]) -> None:
         if usage is None:
             continue
         # Codex counts what was cached with the rest, Claude Code beside it.
-        given = sum(_number(usage.get(key)) for key in ("input_tokens", *_CACHED))
-        if request.spent is not None and given:
-            request.spent(int(given), int(_number(usage.get("output_tokens"))))
+        tokens_in = sum(_number(usage.get(key)) for key in ("input_tokens", *_CACHED))
+        if request.spent is not None and tokens_in:
+            request.spent(int(tokens_in), int(_number(usage.get("output_tokens"))))
         if request.paid is not None and isinstance(money, int | float):
             request.paid(_number(money))
 
@@ -160,8 +160,8 @@ def _usage(event: Mapping[str, Any]) -> tuple[dict[str, Any] | None, object]:
 
 def _number(value: object) -> float:
     # Bounded: the output of a command is not trusted, and a sum of such numbers goes into the ledger.
-    known = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
-    return float(value) if known else 0.0  # type: ignore[arg-type]
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
+    return float(value) if is_number else 0.0  # type: ignore[arg-type]
 
 
 _CACHED = ("cache_creation_input_tokens", "cache_read_input_tokens")

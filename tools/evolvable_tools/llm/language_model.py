@@ -82,13 +82,13 @@ class WrongAnswer(ProviderError):
         self.answer = answer
 
 
-_SHOWN = 200  # characters of a foreign text in a message
+_MOST_SHOWN = 200  # characters of a foreign text in a message
 # Each brace in it costs an attempt to parse, so the search in an output of megabytes has to end.
 _SEARCHED = 20_000  # characters at the end of a text in which an object between other words is looked for
 _AGAIN = "Ask again; if it stays so, choose another model."
 
 
-def parse_answer(texts: Sequence[str], schema: Mapping[str, Any], who: str) -> dict[str, Any]:
+def parse_answer(texts: Sequence[str], schema: Mapping[str, Any], model_name: str) -> dict[str, Any]:
     """Return the last JSON object in the texts that fits the schema.
 
     A text is one object, or has objects between other words. Raises WrongAnswer when there are objects and none fits,
@@ -100,9 +100,11 @@ def parse_answer(texts: Sequence[str], schema: Mapping[str, Any], who: str) -> d
         if not schema_problem(answer, schema):
             return answer
     if found:
-        raise WrongAnswer(f"{who} answered by another schema: {schema_problem(found[-1], schema)}.", _AGAIN, found[-1])
-    said = printable_line(texts[-1]) if texts else ""
-    raise ProviderError(f"{who} answered without a JSON object{f': {said}' if said else '.'}", _AGAIN)
+        raise WrongAnswer(
+            f"{model_name} answered by another schema: {schema_problem(found[-1], schema)}.", _AGAIN, found[-1]
+        )
+    excerpt = printable_line(texts[-1]) if texts else ""
+    raise ProviderError(f"{model_name} answered without a JSON object{f': {excerpt}' if excerpt else '.'}", _AGAIN)
 
 
 def schema_problem(answer: Any, schema: Mapping[str, Any]) -> str:
@@ -120,9 +122,9 @@ def schema_problem(answer: Any, schema: Mapping[str, Any]) -> str:
 def printable_line(text: str) -> str:
     """Return untrusted text as one short printable line."""
     # Cut before the loop: a foreign text may have megabytes.
-    line = "".join(char if char.isprintable() else " " for char in text[: _SHOWN * 4])
+    line = "".join(char if char.isprintable() else " " for char in text[: _MOST_SHOWN * 4])
     line = " ".join(line.split())
-    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"
+    return line if len(line) <= _MOST_SHOWN else f"{line[:_MOST_SHOWN]}…"
 
 
 def instructions_with_schema(request: Request) -> str:
@@ -176,13 +178,13 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
 class RedactingModel:
     """A model that redacts each request and passes it to another. redacted: returns a text without its secrets."""
 
-    def __init__(self, thinker: LanguageModel, redacted: Callable[[str], str]) -> None:
-        self._thinker, self._redacted = thinker, redacted
-        self.name = thinker.name
+    def __init__(self, model: LanguageModel, redact: Callable[[str], str]) -> None:
+        self._model, self._redact = model, redact
+        self.name = model.name
 
     def think(self, request: Request) -> dict[str, Any]:
         """Return the model's answer. Raises ProviderError."""
-        return self._thinker.think(replace(request, data=self._redacted(request.data)))
+        return self._model.think(replace(request, data=self._redact(request.data)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +227,9 @@ class NamedCommands:
         found = self.commands.get(name)
         if found is not None:
             return found
-        known = f" Those named: {', '.join(sorted(self.commands))}." if self.commands else ""
+        known_names = f" Those named: {', '.join(sorted(self.commands))}." if self.commands else ""
         # A path or a command line where a name belongs: an agent may have tried to choose what runs here.
         if any(char in name for char in " /\\\t\n\"'"):
             text = f"A command line cannot be the {self.role} of a call or a setting: commands are named by a person."
-            raise Refused(text, f"{self.hint}{known}")
-        raise Refused(f"No {self.role} is named {ascii(name[:80])}.", f"{self.hint}{known}")
+            raise Refused(text, f"{self.hint}{known_names}")
+        raise Refused(f"No {self.role} is named {ascii(name[:80])}.", f"{self.hint}{known_names}")

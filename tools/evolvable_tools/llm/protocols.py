@@ -74,7 +74,7 @@ class ApiAccess:
         """The name of the model as results carry it."""
         return f"{self.name}:{self.model}"
 
-    def check_key(self, who: str) -> None:
+    def check_key(self, model_name: str) -> None:
         """Raise ProviderError without a usable key, where one is needed."""
         # A key with other characters would appear in the error of the HTTP library.
         if is_key(self.key) or not (self.key or self.protocol == ANTHROPIC or is_openai(self.url)):
@@ -83,7 +83,7 @@ class ApiAccess:
         hint = f"Give models.{self.name or 'NAME'} of your configuration a key_file or a key_env."
         if self.name == ANTHROPIC:
             hint = "Set ANTHROPIC_API_KEY, or choose another provider."
-        raise ProviderError(f"{who} {what}.", hint)
+        raise ProviderError(f"{model_name} {what}.", hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,18 +192,18 @@ class AnthropicMessages(ApiProtocol):
             raise NoMessage
         blocks = blocks if isinstance(blocks, list) else []
         usage, details = getattr(answer, "usage", None), getattr(answer, "stop_details", None)
-        given, got = _tokens(usage, "input_tokens", "output_tokens")
-        made, read = _tokens(usage, "cache_creation_input_tokens", "cache_read_input_tokens")
-        if given is not None:
+        tokens_in, tokens_out = _tokens(usage, "input_tokens", "output_tokens")
+        cache_created, cache_read = _tokens(usage, "cache_creation_input_tokens", "cache_read_input_tokens")
+        if tokens_in is not None:
             # What is put into the cache costs a quarter more; what is read from it costs less, and counts the same.
-            given += (made or 0) * 5 // 4 + (read or 0)
-        uses = [ToolUse(one.id, one.name, one.input) for one in blocks if _type(one) == "tool_use"]
+            tokens_in += (cache_created or 0) * 5 // 4 + (cache_read or 0)
+        uses = [ToolUse(block.id, block.name, block.input) for block in blocks if _type(block) == "tool_use"]
         return ModelTurn(
-            "".join(str(one.text) for one in blocks if _type(one) == "text"),
+            "".join(str(block.text) for block in blocks if _type(block) == "text"),
             # Uses of an answer that was cut off may be incomplete.
             tuple(uses) if stop == "tool_use" else (),
-            given,
-            got,
+            tokens_in,
+            tokens_out,
             goes_on=stop == "pause_turn",
             refused=stop == "refusal",
             why=str(getattr(details, "explanation", None) or getattr(details, "category", None) or ""),
@@ -252,8 +252,8 @@ class OpenAIChat(ApiProtocol):
         return ModelTurn(
             text if isinstance(text, str) else "",
             tuple(
-                ToolUse(str(one.id), str(one.function.name), _arguments(one.function.arguments))
-                for one in _calls(message)
+                ToolUse(str(call.id), str(call.function.name), _arguments(call.function.arguments))
+                for call in _calls(message)
             ),
             *_tokens(getattr(answer, "usage", None), "prompt_tokens", "completion_tokens"),
             refused=bool(declined) or stop == "content_filter",
@@ -265,17 +265,17 @@ class OpenAIChat(ApiProtocol):
     def history(self, answer: Any) -> list[Any]:
         """Return the messages that an answer stands as in the next request."""
         message = answer.choices[0].message
-        made: dict[str, Any] = {"role": "assistant", "content": message.content}
+        message_fields: dict[str, Any] = {"role": "assistant", "content": message.content}
         if calls := _calls(message):
-            made["tool_calls"] = [
+            message_fields["tool_calls"] = [
                 {
-                    "id": one.id,
+                    "id": call.id,
                     "type": "function",
-                    "function": {"name": one.function.name, "arguments": one.function.arguments},
+                    "function": {"name": call.function.name, "arguments": call.function.arguments},
                 }
-                for one in calls
+                for call in calls
             ]
-        return [made]
+        return [message_fields]
 
     def results(self, results: Sequence[tuple[ToolUse, str, bool]]) -> list[Any]:
         """Return a message for the result of each tool."""
@@ -316,14 +316,14 @@ class OpenAIResponses(ApiProtocol):
         items = getattr(answer, "output", None)
         if not isinstance(items, list):
             raise NoMessage
-        contents = [one.content for one in items if _type(one) == "message"]
+        contents = [item.content for item in items if _type(item) == "message"]
         parts = [part for content in contents if isinstance(content, list) for part in content]
         declined = [str(part.refusal) for part in parts if _type(part) == "refusal"]
         reason = getattr(getattr(answer, "incomplete_details", None), "reason", None)
         uses = [
-            ToolUse(str(one.call_id), str(one.name), _arguments(one.arguments))
-            for one in items
-            if _type(one) == "function_call"
+            ToolUse(str(item.call_id), str(item.name), _arguments(item.arguments))
+            for item in items
+            if _type(item) == "function_call"
         ]
         return ModelTurn(
             "".join(str(part.text) for part in parts if _type(part) == "output_text"),
@@ -337,7 +337,7 @@ class OpenAIResponses(ApiProtocol):
 
     def history(self, answer: Any) -> list[Any]:
         """Return the messages that an answer stands as in the next request."""
-        return [one.to_dict(exclude_none=True) for one in answer.output]
+        return [item.to_dict(exclude_none=True) for item in answer.output]
 
     def results(self, results: Sequence[tuple[ToolUse, str, bool]]) -> list[Any]:
         """Return a message for the result of each tool."""
@@ -360,32 +360,32 @@ def package_of(protocol: str) -> str:
     return _KINDS[protocol].package
 
 
-def open_client(access: ApiAccess, timeout: float, who: str, *, asynchronous: bool = False) -> Any:
+def open_client(access: ApiAccess, timeout: float, model_name: str, *, asynchronous: bool = False) -> Any:
     """Return the client of an SDK, which asks once and has only what it is given here. timeout: seconds for an answer.
 
-    who: the model in messages. Raises ProviderError without a usable key, without the package, and for a proxy or an
-    address that is invalid.
+    model_name: the model in messages. Raises ProviderError without a usable key, without the package, and for a proxy
+    or an address that is invalid.
     """
-    access.check_key(who)
-    speaks = protocol_of(access)
+    access.check_key(model_name)
+    protocol = protocol_of(access)
     try:
-        sdk = import_module(speaks.package)
+        sdk = import_module(protocol.package)
     except ImportError:
-        hint = f"Install it: pip install '.[{speaks.package}]' in your clone."
-        raise ProviderError(f"{who} needs the package {speaks.package}.", hint) from None
+        hint = f"Install it: pip install '.[{protocol.package}]' in your clone."
+        raise ProviderError(f"{model_name} needs the package {protocol.package}.", hint) from None
     # The key goes into the header of our transport alone; the SDK's own copy is replaced there.
-    headers = {**speaks.headers, **key_header(speaks.key_name, access.key)}
+    headers = {**protocol.headers, **key_header(protocol.key_name, access.key)}
     rules = RequestRules(access.url, headers, access.proxy, timeout)
     try:
         http: Any = async_http_client(rules) if asynchronous else http_client(rules)
     except InvalidAddress:
         hint = "Give one such as https://models.example/v1; other signs in a password are written with %."
-        raise ProviderError(f"{who} has an invalid address.", hint) from None
+        raise ProviderError(f"{model_name} has an invalid address.", hint) from None
     except InvalidProxy:
-        raise ProviderError(f"{who} has an invalid proxy.", "Correct models.proxy.") from None
+        raise ProviderError(f"{model_name} has an invalid proxy.", "Correct models.proxy.") from None
     # No retries: ApiModel counts attempts, and repeats only those that were not charged for.
     options: dict[str, Any] = {"timeout": timeout, "max_retries": 0, "http_client": http}
-    return getattr(sdk, speaks.clients[asynchronous])(api_key=access.key or _NO_KEY, base_url=access.url, **options)
+    return getattr(sdk, protocol.clients[asynchronous])(api_key=access.key or _NO_KEY, base_url=access.url, **options)
 
 
 def is_openai(address: str) -> bool:
@@ -425,7 +425,7 @@ def _type(part: object) -> object:
 
 def _calls(message: Any) -> list[Any]:
     # Only functions are offered, so another kind of call has no tool here.
-    return [one for one in (getattr(message, "tool_calls", None) or ()) if _type(one) == "function"]
+    return [call for call in (getattr(message, "tool_calls", None) or ()) if _type(call) == "function"]
 
 
 def _arguments(text: object) -> Any:
@@ -439,8 +439,8 @@ def _model_of(answer: object) -> str:
 
 def _tokens(usage: object, *names: str) -> tuple[int | None, int | None]:
     """Return two numbers of tokens that an API says, None for anything else."""
-    given, got = (getattr(usage, name, None) for name in names)
-    return _token_count(given), _token_count(got)
+    tokens_in, tokens_out = (getattr(usage, name, None) for name in names)
+    return _token_count(tokens_in), _token_count(tokens_out)
 
 
 def _token_count(value: object) -> int | None:

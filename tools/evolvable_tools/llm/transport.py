@@ -113,13 +113,13 @@ def http_client(rules: RequestRules) -> "httpx2.Client":
 
     options, prepare = _client_options(rules)
 
-    def bound(response: "httpx2.Response") -> None:
+    def limit_response(response: "httpx2.Response") -> None:
         response.stream = _bounded_stream(response, rules)
 
-    made = httpx2.Client(**options, event_hooks={"request": [prepare], "response": [bound]})
+    client = httpx2.Client(**options, event_hooks={"request": [prepare], "response": [limit_response]})
     # The library's defaults, such as its user agent; the hook sets what is sent.
-    made.headers.clear()
-    return made
+    client.headers.clear()
+    return client
 
 
 def async_http_client(rules: RequestRules) -> "httpx2.AsyncClient":
@@ -131,12 +131,12 @@ def async_http_client(rules: RequestRules) -> "httpx2.AsyncClient":
     async def prepare_async(request: "httpx2.Request") -> None:
         prepare(request)
 
-    async def bound(response: "httpx2.Response") -> None:
+    async def limit_response(response: "httpx2.Response") -> None:
         response.stream = _bounded_stream(response, rules)
 
-    made = httpx2.AsyncClient(**options, event_hooks={"request": [prepare_async], "response": [bound]})
-    made.headers.clear()
-    return made
+    client = httpx2.AsyncClient(**options, event_hooks={"request": [prepare_async], "response": [limit_response]})
+    client.headers.clear()
+    return client
 
 
 def http_errors() -> tuple[type[Exception], ...]:

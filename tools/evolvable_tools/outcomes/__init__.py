@@ -17,11 +17,11 @@ if TYPE_CHECKING:
         commits,
         corrects,
         ended_badly,
-        failed,
         is_check,
         is_passed_check,
         only_looks,
         pair_calls,
+        reports_failure,
         states,
         undoes,
         unquoted_text,
@@ -64,7 +64,7 @@ else:
         __name__,
         {
             "detection": (
-                "ToolCall accepts calls_of closing_verdict commits corrects ended_badly failed is_check "
+                "ToolCall accepts calls_of closing_verdict commits corrects ended_badly reports_failure is_check "
                 "is_passed_check only_looks pair_calls states undoes unquoted_text was_refused "
                 "wishes_skill"
             ),
@@ -104,7 +104,7 @@ __all__ = [
     "corrects",
     "count_transcripts",
     "ended_badly",
-    "failed",
+    "reports_failure",
     "git_command",
     "is_check",
     "is_passed_check",

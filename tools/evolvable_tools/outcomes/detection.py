@@ -43,18 +43,20 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _CLAUSE = re.compile(r"\s*(?:[,;:.!()]|\s[-–—]+\s|\bbut\b|\bhowever\b|\bthough\b|\bexcept\b)\s*")
 
 
-def _compiled(section: str, flags: re.RegexFlag = re.NOFLAG) -> dict[str, re.Pattern[str]]:
+def _compile_section(section: str, flags: re.RegexFlag = re.NOFLAG) -> dict[str, re.Pattern[str]]:
     """Return the patterns of a section of patterns.toml by name."""
 
-    def joined(alternatives: list[str]) -> str:
-        return re.sub(r"\{\{(\w+)\}\}", lambda part: joined(_TABLES["parts"][part[1]]), "|".join(alternatives))
+    def join_alternatives(alternatives: list[str]) -> str:
+        return re.sub(
+            r"\{\{(\w+)\}\}", lambda part: join_alternatives(_TABLES["parts"][part[1]]), "|".join(alternatives)
+        )
 
-    return {name: re.compile(joined(alternatives), flags) for name, alternatives in _TABLES[section].items()}
+    return {name: re.compile(join_alternatives(alternatives), flags) for name, alternatives in _TABLES[section].items()}
 
 
 _TABLES = tomllib.loads(Path(__file__).with_name("patterns.toml").read_text("utf-8"))
-_WORDS, _OUTPUT = _compiled("words", re.IGNORECASE), _compiled("output", re.MULTILINE)
-_COMMANDS, _QUOTES = _compiled("commands"), _compiled("quotes")
+_WORDS, _OUTPUT = _compile_section("words", re.IGNORECASE), _compile_section("output", re.MULTILINE)
+_COMMANDS, _QUOTES = _compile_section("commands"), _compile_section("quotes")
 
 
 def classify_verdict(text: str) -> Outcome | None:
@@ -99,13 +101,13 @@ def unquoted_text(text: str) -> str:
     return " ".join(_without_quotes(text).replace("…", " ")[:MAX_READ].split())
 
 
-def corrects(text: str, asked: bool = False) -> bool:
-    """Return whether the words correct the work. asked: they answer a question of the agent's."""
+def corrects(text: str, is_answer: bool = False) -> bool:
+    """Return whether the words correct the work. is_answer: they answer a question of the agent's."""
     # A question such as "can you fix it" asks for work and corrects none.
-    said = _WORDS["asks"].sub(" ", unquoted_text(text))
-    if asked:
-        said = _WORDS["answer"].sub("", said)
-    return bool(_WORDS["correction"].search(_WORDS["harmless"].sub(" ", said)))
+    message = _WORDS["asks"].sub(" ", unquoted_text(text))
+    if is_answer:
+        message = _WORDS["answer"].sub("", message)
+    return bool(_WORDS["correction"].search(_WORDS["harmless"].sub(" ", message)))
 
 
 def accepts(text: str) -> bool:
@@ -115,10 +117,10 @@ def accepts(text: str) -> bool:
 
 def states(text: str) -> bool:
     """Return whether the words state something that holds beyond this task."""
-    said = unquoted_text(text)
-    if wishes_skill(text) or said.rstrip().endswith("?"):
+    message = unquoted_text(text)
+    if wishes_skill(text) or message.rstrip().endswith("?"):
         return False
-    return bool(_WORDS["statement"].search(_WORDS["harmless"].sub(" ", said)))
+    return bool(_WORDS["statement"].search(_WORDS["harmless"].sub(" ", message)))
 
 
 def wishes_skill(text: str) -> bool:
@@ -151,7 +153,7 @@ class ToolCall:
     commands: tuple[SimpleCommand, ...]
 
     @property
-    def failed(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether the tool reported a failure, or never answered."""
         return self.result is None or self.result.is_error or bool(self.exit_code)
 
@@ -160,9 +162,9 @@ class ToolCall:
         if self.result is None:
             return None
         # The line with the exit code stands at the beginning of a client's result.
-        said = _OUTPUT["exit_code"].search(self.result.text[:400])
-        if said is not None:
-            return int(said[1])
+        match = _OUTPUT["exit_code"].search(self.result.text[:400])
+        if match is not None:
+            return int(match[1])
         return 1 if self.result.is_error else 0
 
 
@@ -199,7 +201,7 @@ class SessionEnds:
         for run in self.runs:
             if run.at > first and run.turn <= end and not run.copied:
                 within[run.test].append(run)
-        tests = (_tested(runs, [run for run in self.runs if run.test == test]) for test, runs in within.items())
+        tests = (_test_signal(runs, [run for run in self.runs if run.test == test]) for test, runs in within.items())
         # After a reset the commits before it are gone; only those after the last one count.
         undone = max((first, *self.undone[-1:]))
         commits = [commit for at, commit in self.commits if at > undone and commit.turn <= end]
@@ -211,7 +213,7 @@ class SessionEnds:
         return (*(signal for signal in tests if signal is not None), *commits[-1:], *settled)
 
 
-def _tested(within: Sequence[_Run], runs: Sequence[_Run]) -> OutcomeSignal | None:
+def _test_signal(within: Sequence[_Run], runs: Sequence[_Run]) -> OutcomeSignal | None:
     """Return the signal of the runs of one test. within: those that count.
 
     It failed and passes now, or passed and fails now, or ran again and still fails.
@@ -262,16 +264,16 @@ def ends_of(session: "Session", calls: Sequence[ToolCall]) -> SessionEnds:
         for number, simple in enumerate(call.commands if call.result is not None else ()):
             at: Moment = (call.span.index, number)
             test = _test_of(simple)
-            if test is not None and (passed := _passed(call, simple)) is not None:
+            if test is not None and (passed := _has_passed(call, simple)) is not None:
                 runs.append(_Run(at, call.span.turn, test, passed, call.span.copied))
             elif _is_commit(simple) and not call.span.copied and _has_committed(call, simple):
                 commits.append((at, OutcomeSignal("commit", Outcome.SUCCEEDED, at[0], call.span.turn)))
-            elif _takes_back(simple) and not call.failed:
+            elif _is_undo(simple) and not call.has_failed:
                 undone.append(at)
     words = [
-        OutcomeSignal("words", said, span.index, span.turn)
+        OutcomeSignal("words", verdict, span.index, span.turn)
         for span in session.spans
-        if span.typed and not span.copied and (said := classify_verdict(span.text)) is not None
+        if span.typed and not span.copied and (verdict := classify_verdict(span.text)) is not None
     ]
     worked = tuple(call.span.index for call in calls)
     return SessionEnds(tuple(runs), tuple(commits), tuple(undone), tuple(words), worked)
@@ -294,7 +296,7 @@ def _test_of(simple: SimpleCommand) -> str | None:
     return " ".join(word for word in words if not _LOUD.fullmatch(word))
 
 
-def _passed(call: ToolCall, simple: SimpleCommand) -> bool | None:
+def _has_passed(call: ToolCall, simple: SimpleCommand) -> bool | None:
     if call.result is None:
         return None
     text = call.result.text[-MAX_PRINTED:]
@@ -309,15 +311,15 @@ def _passed(call: ToolCall, simple: SimpleCommand) -> bool | None:
     if not failed and not passed and _OUTPUT["nothing_ran"].search(text):
         return None
     # The exit code of the line is that of this command.
-    if code == 0 and simple.alone:
+    if code == 0 and simple.succeeds_with_line:
         return True
-    if code and simple.blamed:
+    if code and simple.fails_with_line:
         return False
     # The exit code is another command's, so the summary of the tests counts: a bad one always, a good one only where
     # nothing but the end of a pipe stands between them and the end of the line.
     if failed:
         return None if passed and not code else False
-    return True if passed and not code and simple.shown else None
+    return True if passed and not code and simple.is_shown else None
 
 
 def closing_verdict(text: str) -> bool | None:
@@ -342,12 +344,12 @@ def _is_commit(simple: SimpleCommand) -> bool:
 
 def _has_committed(call: ToolCall, simple: SimpleCommand) -> bool:
     # Part of a line that failed elsewhere may have committed; without its own message nothing shows that.
-    if call.failed or call.result is None or _OUTPUT["stopped"].search(call.result.text[-MAX_PRINTED:]):
+    if call.has_failed or call.result is None or _OUTPUT["stopped"].search(call.result.text[-MAX_PRINTED:]):
         return False
-    return simple.alone or _OUTPUT["committed"].search(call.result.text) is not None
+    return simple.succeeds_with_line or _OUTPUT["committed"].search(call.result.text) is not None
 
 
-def _takes_back(simple: SimpleCommand) -> bool:
+def _is_undo(simple: SimpleCommand) -> bool:
     if git_command(simple) == "revert":
         return True
     # A reset to an earlier commit takes commits back; one of the index or a file does not.
@@ -365,7 +367,9 @@ def is_check(command: str) -> bool:
 
 def is_passed_check(command: str) -> bool:
     """Return whether a check passed where the whole line did, as the operators of the line tell it."""
-    return any(_COMMANDS["check"].search(" ".join(simple.words)) for simple in simple_commands(command) if simple.shown)
+    return any(
+        _COMMANDS["check"].search(" ".join(simple.words)) for simple in simple_commands(command) if simple.is_shown
+    )
 
 
 # Several questions are asked of one command in a row.
@@ -404,7 +408,7 @@ def commits(command: str) -> bool:
     return any(_is_commit(simple) for simple in simple_commands(command))
 
 
-def failed(text: str, is_error: bool) -> bool:
+def reports_failure(text: str, is_error: bool) -> bool:
     """Return whether the output of a command reports a failure."""
     # Compilers and tests report at the end, shells at the beginning; the middle of a long output is text.
     return is_error or bool(_OUTPUT["failed"].search(text[:4_000]) or _OUTPUT["failed"].search(text[-4_000:]))
@@ -413,7 +417,7 @@ def failed(text: str, is_error: bool) -> bool:
 def ended_badly(command: str, text: str, is_error: bool) -> bool:
     """Return whether a command failed. One that only shows something may show failures, and may find nothing."""
     if not only_looks(command):
-        return failed(text, is_error) and not (is_error and _found_nothing(command, text))
+        return reports_failure(text, is_error) and not (is_error and _found_nothing(command, text))
     # A search without a match ends with 1 and has not failed.
     return is_error and not _found_nothing(command, text)
 

@@ -52,21 +52,21 @@ class VersionUse:
     inherited: bool = False
 
     @property
-    def loaded(self) -> bool:
+    def is_loaded(self) -> bool:
         return not LOADING.isdisjoint(self.how)
 
     @property
-    def observed(self) -> tuple[int, int, str, bool, bool, tuple[str, ...]]:
+    def observation_fields(self) -> tuple[int, int, str, bool, bool, tuple[str, ...]]:
         """The fields of an observed use, without its outcome."""
-        return self.resource, self.version, self.at, self.loaded, self.used, tuple(self.how)
+        return self.resource, self.version, self.at, self.is_loaded, self.is_used, tuple(self.how)
 
     @property
-    def open(self) -> bool:
+    def is_in_context(self) -> bool:
         """Whether its document is before the model."""
-        return self.loaded or self.inherited
+        return self.is_loaded or self.inherited
 
     @property
-    def used(self) -> bool:
+    def is_used(self) -> bool:
         return self.first_use is not None
 
     @property
@@ -135,7 +135,7 @@ class SessionExecutors:
         executor.spans += not span.copied
         executor.last_turn = span.turn
 
-    def started(self, call: "Span") -> RunningExecutor:
+    def executor_of_start(self, call: "Span") -> RunningExecutor:
         """Return the executor that a call started."""
         run = self._by_call.get(call.call_id or "")
         name = run.name if run is not None else (call.input or {}).get("subagent_type")
@@ -143,13 +143,13 @@ class SessionExecutors:
 
     def main(self, here: "Span") -> RunningExecutor:
         """Return the session itself. here: a span of it, by which its start is dated."""
-        return self._named(MAIN, None, here)
+        return self._executor_named(MAIN, None, here)
 
-    def forked(self, call: "Span") -> RunningExecutor | None:
+    def executor_of_fork(self, call: "Span") -> RunningExecutor | None:
         """Return the executor that a call of a skill started, None where the skill came before the caller itself."""
-        return self.started(call) if call.call_id in self._by_call else None
+        return self.executor_of_start(call) if call.call_id in self._by_call else None
 
-    def typed_fork(self, span: "Span") -> RunningExecutor | None:
+    def executor_of_typed_fork(self, span: "Span") -> RunningExecutor | None:
         """Return the executor of a span, where it is the first one of a skill that runs in a fork and no call started.
 
         A person started it by typing the skill's name, or its call has no result.
@@ -163,37 +163,45 @@ class SessionExecutors:
         # A skill in a fork runs as a subagent whose first span is the skill's text.
         return self.of(span) if is_fork else None
 
-    def delegated(self, agent: int, seen: VersionUse) -> bool:
+    def is_delegate(self, agent: int, seen: VersionUse) -> bool:
         """Return whether the version of a skill names this agent as its delegate, or as one of several."""
         head = self._head(seen.resource)
         delegate = delegate_of(self._library, head, seen.version)
         if delegate is None:
             return False
         scopes = self._library.scopes_from(head.scope)
-        named = [self._library.store.head_or_none(ref, scopes) for ref in delegate.agents]
-        return any(one is not None and one.id == agent for one in named)
+        agent_heads = [self._library.store.head_or_none(ref, scopes) for ref in delegate.agents]
+        return any(agent_head is not None and agent_head.id == agent for agent_head in agent_heads)
 
     def executions(self, session: str, ends: SessionEnds, outcome: Outcome | None) -> Iterator[Execution]:
         """Yield what each executor did. outcome: of the session, which is that of its main part."""
-        for one in self._running.values():
-            if not one.spans:
+        for executor in self._running.values():
+            if not executor.spans:
                 continue
             # The main part ends as the session does; a subagent by the signals after its start.
-            end = outcome if one.name == MAIN else outcome_of(ends.between((one.first, -1), one.last_turn + TURNS))
-            uses = tuple(
-                ExecutionUse(*seen.observed, outcome_of(seen.signals(ends))) for seen in one.seen.values() if seen.own
+            end = (
+                outcome
+                if executor.name == MAIN
+                else outcome_of(ends.between((executor.first, -1), executor.last_turn + TURNS))
             )
-            agent, version = one.agent or (None, None)
-            yield Execution(version, one.at, one.model, end, session, one.name, agent, one.spans, uses)
+            uses = tuple(
+                ExecutionUse(*seen.observation_fields, outcome_of(seen.signals(ends)))
+                for seen in executor.seen.values()
+                if seen.own
+            )
+            agent, version = executor.agent or (None, None)
+            yield Execution(
+                version, executor.at, executor.model, end, session, executor.name, agent, executor.spans, uses
+            )
 
     def _subagent(self, name: str, prompt: str, here: "Span") -> RunningExecutor:
         if (name, prompt) not in self._found:
             # Bounds the memory for a hostile transcript; the further types share one executor.
             if len(self._found) >= MAX_SUBAGENTS:
-                return self._named(f"subagent:{UNKNOWN}", None, here)
+                return self._executor_named(f"subagent:{UNKNOWN}", None, here)
             self._found[name, prompt] = self._agent(name, prompt, here)
         agent = self._found[name, prompt]
-        return self._named(str(self._head(agent[0]).ref) if agent else f"subagent:{name}", agent, here)
+        return self._executor_named(str(self._head(agent[0]).ref) if agent else f"subagent:{name}", agent, here)
 
     def _agent(self, name: str, prompt: str, here: "Span") -> tuple[int, int] | None:
         if self._agents is None:
@@ -207,7 +215,7 @@ class SessionExecutors:
         version = self._library.store.backend.observations.version_at(head.id, self._moment(here))
         return (head.id, version) if version is not None else None
 
-    def _named(self, name: str, agent: tuple[int, int] | None, here: "Span") -> RunningExecutor:
+    def _executor_named(self, name: str, agent: tuple[int, int] | None, here: "Span") -> RunningExecutor:
         if name not in self._running:
             model = here.model or self._model
             self._running[name] = RunningExecutor(name, agent, self._moment(here), model, here.index)

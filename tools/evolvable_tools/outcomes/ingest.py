@@ -71,14 +71,14 @@ _OURS = re.compile(r"(?:^|__|\.|\b(?:mcp_)?evolvable[-_])(load_skill|find_skill)
 
 @dataclass(frozen=True, slots=True)
 class RecordedSession:
-    """The result of reading a session. kept: False if it was known already, or the library cannot be written.
+    """The result of reading a session. is_stored: False if it was known already, or the library cannot be written.
 
     read: the session, with what it copied from others marked.
     """
 
     session: str
-    kept: bool
-    sightings: tuple[UsageObservation, ...]
+    is_stored: bool
+    observations: tuple[UsageObservation, ...]
     outcome: Outcome | None
     read: "Session"
 
@@ -95,26 +95,28 @@ def record_uses(
     """
     session = own_part(library, session, claim=True)
     reading = _Reading(library, session, home)
-    sightings = tuple(reading.sightings())
+    observations = tuple(reading.observations())
     ends = reading.ends.between(BEGIN)
     identity, started = session_name(session), reading.moment(session.started)
     outcome = outcome_of(ends) if reading.tells_outcome else None
     about = (identity, session.client, session.digest, len(session.spans), started, session.model)
-    taken = IngestedSession(*about, outcome, ends, reading.task_type)
-    kept = False
+    ingested = IngestedSession(*about, outcome, ends, reading.task_type)
+    is_stored = False
     if not library.store.read_only and not session.reviewing:
         log = library.store.backend.observations
         # What was shown in this process is stored before the observations that belong to it.
-        library.shown.flush()
-        executions = reading.executors.executions(identity, reading.ends, taken.outcome)
+        library.impressions.flush()
+        executions = reading.executors.executions(identity, reading.ends, ingested.outcome)
         uses, searches = list(reading.uses), list(reading.searches)
-        kept = log.take(taken, sightings, uses=uses, searches=searches, executions=tuple(executions), teaches=True)
+        is_stored = log.take(
+            ingested, observations, uses=uses, searches=searches, executions=tuple(executions), teaches=True
+        )
         # Its tasks are learned from what is stored now. A process that failed in between leaves them to the next one.
-        if kept or log.is_unlearned(identity, session.digest):
-            learn_from_session(library, session, identity, reading.loaded(), reading.scopes)
+        if is_stored or log.is_unlearned(identity, session.digest):
+            learn_from_session(library, session, identity, reading.loaded_skills(), reading.scopes)
         if learns:
             library.store.backend.learned.replace_transcript(identity, reading.prompts(identity))
-    return RecordedSession(taken.session, kept, sightings, taken.outcome, session)
+    return RecordedSession(ingested.session, is_stored, observations, ingested.outcome, session)
 
 
 def taught_by_prompts(library: Library, session: "Session", *, home: Path | None = None) -> list[LearnedTask]:
@@ -177,7 +179,7 @@ class _Reading:
             # The client gave a subagent the text of a skill at its start.
             if span.agent is not None and span.skill is not None and span.origin == "skill" and span.tool is None:
                 self._note_name(span.skill, "preloaded", span)
-            if (forked := self.executors.typed_fork(span)) is not None:
+            if (forked := self.executors.executor_of_typed_fork(span)) is not None:
                 self._read_start(span, forked, self.executors.main(span))
             # The call of the skill itself may fail; the steps that the client attributes to the skill come after it.
             if span.skill is not None and span.role == "assistant" and span.tool != SKILL_TOOL:
@@ -193,51 +195,54 @@ class _Reading:
         # Times without a zone are UTC in every transcript that was seen.
         return format_time(at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC))
 
-    def sightings(self) -> Iterator[UsageObservation]:
+    def observations(self) -> Iterator[UsageObservation]:
         """Yield what was seen of each version."""
-        for seen in self._own():
+        for seen in self._own_uses():
             signals = seen.signals(self.ends)
-            yield UsageObservation(*seen.observed, outcome_of(signals), seen.model, signals)
+            yield UsageObservation(*seen.observation_fields, outcome_of(signals), seen.model, signals)
 
     @property
     def tells_outcome(self) -> bool:
         """Whether the end of the session says something: not where only its copied part shows what it worked by."""
-        return not self._seen or any(True for _ in self._own())
+        return not self._seen or any(True for _ in self._own_uses())
 
-    def _own(self) -> Iterator[VersionUse]:
+    def _own_uses(self) -> Iterator[VersionUse]:
         return (seen for seen in self._seen.values() if seen.own)
 
-    def loaded(self) -> list[LoadedSkill]:
+    def loaded_skills(self) -> list[LoadedSkill]:
         """Return the skills that were loaded or used, in that order, each once."""
         found: dict[int, LoadedSkill] = {}
-        for seen in self._own():
+        for seen in self._own_uses():
             if seen.is_agent:
                 continue
-            known = found.get(seen.resource)
+            earlier = found.get(seen.resource)
             # A skill of several versions is one skill here; a later version must not hide that it was used.
-            used = seen.used or (known is not None and known.used)
-            found[seen.resource] = LoadedSkill(seen.resource, known.turn if known else seen.turn, used)
+            used = seen.is_used or (earlier is not None and earlier.used)
+            found[seen.resource] = LoadedSkill(seen.resource, earlier.turn if earlier else seen.turn, used)
         return list(found.values())
 
     def prompts(self, identity: str) -> list[LearnedTask]:
         """Return what the prompts teach the skills that were opened. identity: the name of the session."""
-        opened = [replace(one, at=self.moment(one.span.at)) for one in self._opened.by_prompt(self.ends)]
+        opened = [
+            replace(opened_skill, at=self.moment(opened_skill.span.at))
+            for opened_skill in self._opened.by_prompt(self.ends)
+        ]
         return tasks_of_prompts(self._library, self._session, identity, opened, self.scopes)
 
     def _read_call(self, call: ToolCall) -> None:
-        span, given = call.span, call.span.input or {}
+        span, arguments = call.span, call.span.input or {}
         ours = _OURS.search(span.tool or "")
         if ours is not None:
             self._read_ours(call, ours[1])
-        elif span.tool in (SKILL_TOOL, "skill") and not call.failed:
-            fork = self.executors.forked(span)
-            self._note_name(_text(given.get("skill")), "skill", span, fork)
+        elif span.tool in (SKILL_TOOL, "skill") and not call.has_failed:
+            fork = self.executors.executor_of_fork(span)
+            self._note_name(_text(arguments.get("skill")), "skill", span, fork)
             if fork is not None:
                 self._read_start(span, fork)
-        elif span.tool in ("Read", "read_file", "view") and not call.failed:
-            self._note_file(_text(given.get("file_path") or given.get("path")), span)
-        elif span.tool in SUBAGENT_TOOLS and not call.failed:
-            self._read_start(span, self.executors.started(span))
+        elif span.tool in ("Read", "read_file", "view") and not call.has_failed:
+            self._note_file(_text(arguments.get("file_path") or arguments.get("path")), span)
+        elif span.tool in SUBAGENT_TOOLS and not call.has_failed:
+            self._read_start(span, self.executors.executor_of_start(span))
         elif call.commands:
             self._read_command(call)
 
@@ -250,7 +255,7 @@ class _Reading:
             return
         self._note(*executor.agent, "agent", call, by)
         for seen in list(self._seen.values()):
-            if seen.open and not seen.is_agent and self.executors.delegated(executor.agent[0], seen):
+            if seen.is_in_context and not seen.is_agent and self.executors.is_delegate(executor.agent[0], seen):
                 self._note(seen.resource, seen.version, "delegated", call, executor)
 
     def _read_command(self, call: ToolCall) -> None:
@@ -258,7 +263,7 @@ class _Reading:
         if call.result is None:
             return
         for place, simple in enumerate(call.commands):
-            if simple.ran(succeeded=not call.failed):
+            if simple.ran(succeeded=not call.has_failed):
                 self._read_part(simple, place, call)
 
     def _read_part(self, simple: SimpleCommand, place: int, call: ToolCall) -> None:
@@ -266,16 +271,16 @@ class _Reading:
         for path in run_files([simple]):
             self._note_file(path, here, ran=True, place=place)
         # A read that failed showed nothing; a script that failed ran all the same.
-        for path in [] if call.failed else read_files([simple])[:20]:
+        for path in [] if call.has_failed else read_files([simple])[:20]:
             self._note_file(path, here, place=place)
-        taken = steps_of_commands([simple])
-        for seen in list(self._seen.values()) if taken else ():
-            if seen.open and self._steps_of(seen.resource, seen.version) & set(taken):
+        steps = steps_of_commands([simple])
+        for seen in list(self._seen.values()) if steps else ():
+            if seen.is_in_context and self._steps_of(seen.resource, seen.version) & set(steps):
                 self._note(seen.resource, seen.version, "step", here, place=place)
 
     def _read_ours(self, call: ToolCall, tool: str) -> None:
         """Note what our own tool answered: whose use or search it was. What the tool did is recorded already."""
-        if call.failed or call.result is None:
+        if call.has_failed or call.result is None:
             return
         if tool == "find_skill":
             found = _SEARCH.findall(call.result.text)[:1]

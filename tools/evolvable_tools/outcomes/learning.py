@@ -76,11 +76,11 @@ def shorten_task(text: str) -> str:
     """Return a task on one line without code blocks and a leading command, cut at a word after MAX_TASK characters."""
     # Far more than a task needs, so that a large paste costs bounded time.
     plain = _COMMAND.sub("", _CODE.sub(" ", text[: 20 * MAX_TASK]))
-    said = " ".join("".join(char if char.isprintable() else " " for char in plain).split())
-    if len(said) <= MAX_TASK:
-        return said
+    line = " ".join("".join(char if char.isprintable() else " " for char in plain).split())
+    if len(line) <= MAX_TASK:
+        return line
     # A text without a space is cut within the word.
-    return said[: MAX_TASK + 1].rpartition(" ")[0] or said[:MAX_TASK]
+    return line[: MAX_TASK + 1].rpartition(" ")[0] or line[:MAX_TASK]
 
 
 def learn_from_session(
@@ -93,31 +93,31 @@ def learn_from_session(
     other scope's skills learn.
     the task against it. scopes: of the session's projects and of the user; no other scope's skills learn.
     """
-    heads = library.store.backend.heads_by_id(one.resource for one in loaded)
-    right = _succeeded(library, identity, own_skills(library, heads.values(), scopes))
+    heads = library.store.backend.heads_by_id(skill.resource for skill in loaded)
+    right = _verified_successes(library, identity, own_skills(library, heads.values(), scopes))
     tasks: list[LearnedTask] = []
     held_out = library.store.backend.learned.held_out() if right else []
-    for at, one in enumerate(loaded):
+    for at, skill in enumerate(loaded):
         # One session must not decide about many skills.
-        if one.resource not in right or sum(not task.against for task in tasks) == MAX_TAUGHT:
+        if skill.resource not in right or sum(not task.against for task in tasks) == MAX_TAUGHT:
             continue
-        typed = _typed(session, one.turn)
+        typed = _typed_text(session, skill.turn)
         # The secrets go before the text is cut: half a secret would not be found.
-        text = shorten_task(library.redacted(typed))
-        head = heads[one.resource]
+        text = shorten_task(library.redact(typed))
+        head = heads[skill.resource]
         terms = content_terms(text)
         # Near duplicates of held-out labels would let lookup learn what it is measured with.
         if len(terms) < MIN_TERMS or nearest(terms, held_out)[1] >= NEAR_DUPLICATE:
             continue
         if not is_plausible(library, head, typed, text):
             continue
-        known = right[one.resource]
-        about = (text, known.at, TaskSource.SESSION, identity, known.link)
-        tasks.append(_task(one.resource, *about, against=False))
+        attempt = right[skill.resource]
+        about = (text, attempt.at, TaskSource.SESSION, identity, attempt.link)
+        tasks.append(_task(skill.resource, *about, against=False))
         # Loaded for the same message and not followed: the task counts against these.
-        before = (other.resource for other in loaded[:at] if other.turn == one.turn and not other.used)
+        before = (other.resource for other in loaded[:at] if other.turn == skill.turn and not other.used)
         tasks += [_task(resource, *about, against=True) for resource in dict.fromkeys(before)]
-    new = [one for one in tasks if not is_known(library, one, identity)]
+    new = [task for task in tasks if not is_known(library, task, identity)]
     library.store.backend.observations.learn(identity, session.digest, new)
     return len(new)
 
@@ -134,31 +134,31 @@ def own_skills(library: Library, heads: Iterable[Head], scopes: Collection[str])
     Left out: what a stranger wrote and no person approved, and what an agent made and nobody looked at.
     """
     here = [head.id for head in heads if head.scope in scopes and head.kind is Kind.SKILL]
-    return {resource for resource, whose in authorships(library, here).items() if _is_own(whose)}
+    return {resource for resource, authorship in authorships(library, here).items() if _is_own(authorship)}
 
 
-def _is_own(whose: Authorship) -> bool:
-    if whose.is_new or whose.kind is AuthorKind.MEMBER:
+def _is_own(authorship: Authorship) -> bool:
+    if authorship.is_new or authorship.kind is AuthorKind.MEMBER:
         return False
-    return not whose.why or whose.kind is AuthorKind.AGENT
+    return not authorship.why or authorship.kind is AuthorKind.AGENT
 
 
-def _succeeded(library: Library, identity: str, heads: Iterable[int]) -> dict[int, Attempt]:
+def _verified_successes(library: Library, identity: str, heads: Iterable[int]) -> dict[int, Attempt]:
     """Return the resources whose use in this session is verified to have ended well, and that somebody trusts."""
     ids = list(heads)
     untrusted = library.store.backend.authorship.untrusted_resources(ids) if ids else set()
     return {
-        one.resource: one
-        for one in library.evidence.list_attempts(ids)
-        if one.key == identity
-        and one.verified
-        and one.used
-        and one.outcome is Outcome.SUCCEEDED
-        and one.resource not in untrusted
+        attempt.resource: attempt
+        for attempt in library.evidence.list_attempts(ids)
+        if attempt.key == identity
+        and attempt.verified
+        and attempt.used
+        and attempt.outcome is Outcome.SUCCEEDED
+        and attempt.resource not in untrusted
     }
 
 
-def _typed(session: "Session", turn: int) -> str:
+def _typed_text(session: "Session", turn: int) -> str:
     """Return what a person typed in this turn."""
     return "\n".join(span.text for span in session.spans if span.turn == turn and span.typed and span.agent is None)
 
@@ -172,7 +172,7 @@ def is_plausible(library: Library, head: Head, typed: str, text: str) -> bool:
     if command is not None and command["name"].rpartition(":")[2].casefold() == head.name.casefold():
         return True
     ranking = library.index.search(text, kind=head.kind, limit=FOUND_AMONG, learned=False)
-    return any(one.entry.id == head.id for one in ranking.scored)
+    return any(match.entry.id == head.id for match in ranking.scored)
 
 
 def is_known(library: Library, new: LearnedTask, session: str) -> bool:
@@ -182,18 +182,18 @@ def is_known(library: Library, new: LearnedTask, session: str) -> bool:
     """
     learned = library.store.backend.learned
     every = learned.tasks_of([new.resource]).get(new.resource, ())
-    others = [one for one in every if one.session != session and not one.held_out]
+    others = [task for task in every if task.session != session and not task.held_out]
     terms = content_terms(new.task)
-    same = _near_duplicates(terms, (one for one in others if one.against is new.against))
+    same = _near_duplicates(terms, (task for task in others if task.against is new.against))
     # A label stays when its session is withdrawn, so it replaces that session's entry.
     if new.source is TaskSource.PERSON:
-        for one in same:
-            if one.source is TaskSource.SESSION:
-                _remove(library, one)
-        same = [one for one in same if one.source is TaskSource.PERSON]
+        for task in same:
+            if task.source is TaskSource.SESSION:
+                _remove(library, task)
+        same = [task for task in same if task.source is TaskSource.PERSON]
     if same:
         return True
-    contrary, alike = nearest(terms, [one for one in others if one.against is not new.against])
+    contrary, alike = nearest(terms, [task for task in others if task.against is not new.against])
     if contrary is not None and alike >= NEAR_DUPLICATE:
         if _WEIGHTS.index(contrary.source) < _WEIGHTS.index(new.source):
             return True  # a session does not overrule a person, nor a prompt alone a verified end
@@ -213,7 +213,7 @@ def correct_task(library: Library, caller: Caller, task: str, right: Ref, wrong:
     Raises Refused for anybody but a person, NoSuchResource, InvalidArgument for a task that says too little.
     """
     check_may_decide(caller, "correct what lookup learned")
-    text = shorten_task(library.redacted(task))
+    text = shorten_task(library.redact(task))
     if len(content_terms(text)) < MIN_TERMS:
         raise InvalidArgument("The task says too little.", f"Write it with at least {MIN_TERMS} words of its own.")
     heads = [library.store.head(ref, caller.scopes) for ref in (right, wrong) if ref is not None]
@@ -222,7 +222,11 @@ def correct_task(library: Library, caller: Caller, task: str, right: Ref, wrong:
     if _is_held_out(library, text):
         _hold_out(library, _label(library, caller, heads[0], text))
         library.record(caller, "hold out label", str(heads[0].ref))
-        return [one for one in _listed(library, [heads[0].id]) if one.held_out and one.task == text]
+        return [
+            listed_task
+            for listed_task in _list_tasks(library, [heads[0].id])
+            if listed_task.held_out and listed_task.task == text
+        ]
     return _store_labels(library, caller, text, heads)
 
 
@@ -257,14 +261,18 @@ def _store_labels(library: Library, caller: Caller, text: str, heads: Sequence[H
     """Store that a task is for the first of these resources and not for the others; return what is stored."""
     # The first resource is right, the others are wrong for the task.
     tasks = [_label(library, caller, head, text, against=bool(place)) for place, head in enumerate(heads)]
-    library.store.backend.learned.add([one for one in tasks if not is_known(library, one, "")])
+    library.store.backend.learned.add([task for task in tasks if not is_known(library, task, "")])
     library.record(caller, "correct learned task", *(str(head.ref) for head in heads))
     ids, terms = {head.id for head in heads}, content_terms(text)
-    return [one for one in _listed(library, ids) if content_terms(one.task) == terms and not one.held_out]
+    return [
+        listed_task
+        for listed_task in _list_tasks(library, ids)
+        if content_terms(listed_task.task) == terms and not listed_task.held_out
+    ]
 
 
 def _near_duplicates(terms: frozenset[str], tasks: Iterable[LearnedTask]) -> list[LearnedTask]:
-    return [one for one in tasks if likeness(terms, content_terms(one.task)) >= NEAR_DUPLICATE]
+    return [task for task in tasks if likeness(terms, content_terms(task.task)) >= NEAR_DUPLICATE]
 
 
 def _is_held_out(library: Library, text: str) -> bool:
@@ -273,9 +281,11 @@ def _is_held_out(library: Library, text: str) -> bool:
     Where some are learned and others held out, it is held out with all of them.
     """
     learned, terms = library.store.backend.learned, content_terms(text)
-    near = _near_duplicates(terms, (one for its in learned.tasks_of(learned.resources()).values() for one in its))
+    near = _near_duplicates(
+        terms, (task for resource_tasks in learned.tasks_of(learned.resources()).values() for task in resource_tasks)
+    )
     if near:
-        return any(one.held_out for one in near)
+        return any(task.held_out for task in near)
     # The first byte of the hash: one of four labels, the same one on every machine.
     return hashlib.sha256(" ".join(sorted(terms)).encode()).digest()[0] % HELD_OUT == 0
 
@@ -286,12 +296,12 @@ def _hold_out(library: Library, new: LearnedTask) -> None:
     Labels that were learned are held out from now on, and what sessions taught is removed: nothing teaches and tests.
     """
     learned = library.store.backend.learned
-    every = (one for its in learned.tasks_of(learned.resources()).values() for one in its)
+    every = (task for resource_tasks in learned.tasks_of(learned.resources()).values() for task in resource_tasks)
     moved = []
-    for one in _near_duplicates(content_terms(new.task), every):
-        learned.remove(one.id)
-        if one.source is TaskSource.PERSON and not (one.held_out or one.against):
-            moved.append(replace(one, held_out=True, id=0))
+    for duplicate in _near_duplicates(content_terms(new.task), every):
+        learned.remove(duplicate.id)
+        if duplicate.source is TaskSource.PERSON and not (duplicate.held_out or duplicate.against):
+            moved.append(replace(duplicate, held_out=True, id=0))
     learned.add([*moved, replace(new, held_out=True)])
 
 
@@ -303,23 +313,28 @@ def list_learned(library: Library, caller: Caller, ref: Ref | None = None, *, sh
     """
     learned = library.store.backend.learned
     if ref is not None:
-        found = _listed(library, [library.store.head(ref, caller.scopes).id])
+        found = _list_tasks(library, [library.store.head(ref, caller.scopes).id])
     else:
         heads = library.store.backend.heads_by_id(learned.resources()).values()
-        found = _listed(library, [head.id for head in heads if head.scope in caller.scopes])
+        found = _list_tasks(library, [head.id for head in heads if head.scope in caller.scopes])
     if shows or (caller.decides and not subject_of(caller.via)):
         return found
     every = caller.identity.via.startswith("client:")
-    return [replace(one, task="") if every or one.source == TaskSource.TRANSCRIPT else one for one in found]
+    return [
+        replace(listed_task, task="") if every or listed_task.source == TaskSource.TRANSCRIPT else listed_task
+        for listed_task in found
+    ]
 
 
-def _listed(library: Library, ids: Iterable[int]) -> list[ListedTask]:
+def _list_tasks(library: Library, ids: Iterable[int]) -> list[ListedTask]:
     tasks = library.store.backend.learned.tasks_of(ids)
     heads = library.store.backend.heads_by_id(tasks)
     return [
-        ListedTask(one.id, str(heads[resource].ref), one.task, one.at, one.against, one.source.value, one.held_out)
-        for resource, its in tasks.items()
-        for one in its
+        ListedTask(
+            task.id, str(heads[resource].ref), task.task, task.at, task.against, task.source.value, task.held_out
+        )
+        for resource, resource_tasks in tasks.items()
+        for task in resource_tasks
     ]
 
 

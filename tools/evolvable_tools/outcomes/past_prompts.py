@@ -106,16 +106,16 @@ class OpenedSkills:
             found = self.places.by_path(path)
             if found is not None:
                 self._changed.add((found[0].resource, span.turn))
-        given, tool = span.input or {}, span.tool or ""
+        arguments, tool = span.input or {}, span.tool or ""
         # Our tools that change a resource; the skill is work of this turn then, and not a tool for it.
         if tool.endswith(_OUR_EDITORS):
-            self._changed.update((one, span.turn) for one in self._by_ref(given.get("ref")))
-        if call.failed:
+            self._changed.update((resource, span.turn) for resource in self._by_ref(arguments.get("ref")))
+        if call.has_failed:
             return
         if tool in ("Skill", "skill"):
-            self._note(self._by_name(given.get("skill")), span)
+            self._note(self._by_name(arguments.get("skill")), span)
         elif tool.endswith(_LOAD) and (tool == _LOAD or "evolvable" in tool):
-            self._note(self._by_ref(given.get("ref")), span)
+            self._note(self._by_ref(arguments.get("ref")), span)
         else:
             for path in _used_files(call):
                 found = self.places.by_path(path)
@@ -126,12 +126,12 @@ class OpenedSkills:
 
         Where a prompt opens more skills than one teaches, the agent looked through them, and none of them learns it.
         """
-        turns = [one.span.turn for one in self._opened.values()]
-        for one in self._opened.values():
-            signals = ends.between((one.span.index, 0), one.last_turn + TURNS)
-            changed = (one.resource, one.span.turn) in self._changed
-            if turns.count(one.span.turn) <= MAX_TAUGHT and not changed and outcome_of(signals) is not Outcome.FAILED:
-                yield one
+        turns = [skill.span.turn for skill in self._opened.values()]
+        for skill in self._opened.values():
+            signals = ends.between((skill.span.index, 0), skill.last_turn + TURNS)
+            changed = (skill.resource, skill.span.turn) in self._changed
+            if turns.count(skill.span.turn) <= MAX_TAUGHT and not changed and outcome_of(signals) is not Outcome.FAILED:
+                yield skill
 
     def _note(self, resources: Iterable[int], span: "Span") -> None:
         for resource in resources:
@@ -187,8 +187,8 @@ def _changed_files(call: ToolCall) -> list[str]:
 
 
 def _given_paths(call: ToolCall) -> list[str]:
-    given = call.span.input or {}
-    return [path for key in _PATHS if (path := _text(given.get(key)))]
+    arguments = call.span.input or {}
+    return [path for key in _PATHS if (path := _text(arguments.get(key)))]
 
 
 def _text(value: object) -> str:
@@ -200,20 +200,20 @@ def tasks_of_prompts(
 ) -> list[LearnedTask]:
     """Return what the prompts of a session teach the skills that it opened, MAX_TAUGHT at most."""
     found = list(opened)
-    heads = library.store.backend.heads_by_id([one.resource for one in found])
+    heads = library.store.backend.heads_by_id([skill.resource for skill in found])
     own = own_skills(library, heads.values(), scopes)
     held_out = library.store.backend.learned.held_out() if own else []
     typed, tasks = _typed_by_turn(session), list[LearnedTask]()
-    for one in found if own else ():
-        for prompt in _prompts_before(typed, one.span.turn) if one.resource in own else ():
+    for skill in found if own else ():
+        for prompt in _prompts_before(typed, skill.span.turn) if skill.resource in own else ():
             # The secrets go before the text is cut: half a secret would not be found.
-            text = shorten_task(library.redacted(prompt))
+            text = shorten_task(library.redact(prompt))
             terms = content_terms(text)
             if len(terms) < MIN_TERMS or nearest(terms, held_out)[1] >= NEAR_DUPLICATE:
                 # It teaches nothing and neither does an earlier prompt, whose task would be another one.
                 break
-            if is_plausible(library, heads[one.resource], prompt, text):
-                task = LearnedTask(one.resource, text, one.at, False, TaskSource.TRANSCRIPT, identity)
+            if is_plausible(library, heads[skill.resource], prompt, text):
+                task = LearnedTask(skill.resource, text, skill.at, False, TaskSource.TRANSCRIPT, identity)
                 tasks += [] if is_known(library, task, identity) else [task]
                 break
     return tasks[:MAX_TAUGHT]
@@ -221,9 +221,9 @@ def tasks_of_prompts(
 
 @dataclass(slots=True)
 class _Prompt:
-    """What a person typed in one turn. asked: whether the agent's last words before it are a question."""
+    """What a person typed in one turn. answers_question: whether the agent's last words before it are a question."""
 
-    asked: bool
+    answers_question: bool
     texts: list[str] = field(default_factory=list)
 
 
@@ -235,8 +235,8 @@ def _typed_by_turn(session: "Session") -> dict[int, _Prompt]:
             continue
         # A client writes a command that the person ran in its shell with "! " before it.
         if span.typed and not span.text.startswith("! "):
-            asked = words.rstrip().endswith(("?", "？"))
-            found.setdefault(span.turn, _Prompt(asked)).texts.append(span.text)
+            answers_question = words.rstrip().endswith(("?", "？"))
+            found.setdefault(span.turn, _Prompt(answers_question)).texts.append(span.text)
         elif span.role == "assistant" and span.tool is None and span.text:
             words = span.text
     return found
@@ -256,7 +256,7 @@ def _prompts_before(typed: Mapping[int, _Prompt], turn: int) -> Iterator[str]:
         if _goes_on(plain):
             continue
         yield prompt
-        if not typed[number].asked or len(content_terms(plain)) >= MAX_ANSWER:
+        if not typed[number].answers_question or len(content_terms(plain)) >= MAX_ANSWER:
             return
 
 

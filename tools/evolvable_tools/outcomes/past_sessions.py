@@ -117,10 +117,10 @@ def _status(path: Path) -> str | None:
         return f"{stored.size} {stored.changed}" if stored.size <= MAX_BYTES else None
     # `lstat`: a link is no transcript, wherever it leads.
     main, *others = map(os.lstat, _files_of(path))
-    size = main.st_size + sum(one.st_size for one in others)
+    size = main.st_size + sum(file_status.st_size for file_status in others)
     if not stat.S_ISREG(main.st_mode) or size > MAX_BYTES:
         return None
-    return f"{size} {max(one.st_mtime_ns for one in (main, *others))}"
+    return f"{size} {max(file_status.st_mtime_ns for file_status in (main, *others))}"
 
 
 def _files_of(path: Path) -> list[Path]:
@@ -139,7 +139,7 @@ def _has_sign(path: Path, signs: Sequence[bytes]) -> bool:
     with open(path, "rb", opener=regular_file) as file:
         while part := file.read(_PART):
             text = before + part
-            if any(one in text for one in signs):
+            if any(sign in text for sign in signs):
                 return True
             # A sign may lie across two parts.
             before = text[-longest:]

@@ -47,7 +47,7 @@ class SimpleCommand:
     """One simple command. words: without assignments and programs that only start another.
 
     writes: its output goes into a file. piped: it reads the output of the command before. if_succeeded, if_failed: what
-    is known of it where the whole line succeeded or failed; None where it may not have run. shown: a line that
+    is known of it where the whole line succeeded or failed; None where it may not have run. is_shown: a line that
     succeeded shows what it printed, because only viewers come after it in the pipe that decides.
     """
 
@@ -56,19 +56,19 @@ class SimpleCommand:
     piped: bool = False
     if_succeeded: Status | None = None
     if_failed: Status | None = None
-    shown: bool = False
+    is_shown: bool = False
 
     @property
     def program(self) -> str:
         return self.words[0].rpartition("/")[2]
 
     @property
-    def alone(self) -> bool:
+    def succeeds_with_line(self) -> bool:
         """Whether it succeeded if the whole line did."""
         return self.if_succeeded is Status.SUCCEEDED
 
     @property
-    def blamed(self) -> bool:
+    def fails_with_line(self) -> bool:
         """Whether it failed if the whole line did."""
         return self.if_failed is Status.FAILED
 
@@ -94,10 +94,10 @@ def simple_commands(line: str) -> tuple[SimpleCommand, ...]:
     end: Status | None = None  # status of the last program of a pipe in which only viewers come after the command
     for number in reversed(range(len(reader.commands))):
         simple = reader.commands[number]
-        known = succeeded.get(number)
-        end = end or known
-        shown = end is Status.SUCCEEDED
-        found.append(replace(simple, if_succeeded=known, if_failed=failed.get(number), shown=shown))
+        status = succeeded.get(number)
+        end = end or status
+        is_shown = end is Status.SUCCEEDED
+        found.append(replace(simple, if_succeeded=status, if_failed=failed.get(number), is_shown=is_shown))
         if not (simple.piped and simple.program in VIEWERS):
             end = None
     return tuple(reversed(found))
@@ -138,7 +138,7 @@ class _LineReader:
         del self.commands[begun:]
         before: LineItem = ""
         for item in line_items(list(read_tokens(text))):
-            if isinstance(item, Words) and (started := _started(list(item.words))):
+            if isinstance(item, Words) and (started := _skip_starters(list(item.words))):
                 self.commands.append(SimpleCommand(started, item.writes, before in ("|", "|&")))
             before = item
 
@@ -211,7 +211,7 @@ class _LineReader:
         return self._if() if opener == "if" else self._loop((self._group(("do",)),))
 
     def _command(self, item: Words, *, piped: bool) -> Node:
-        started = _started(list(item.words))
+        started = _skip_starters(list(item.words))
         begins = item.words[: len(item.words) - len(started) + 1]
         # `exec` replaces the shell, so what follows never runs; in `bundle exec` it is an argument.
         replaces = "exec" in begins and "bundle" not in begins
@@ -224,14 +224,14 @@ class _LineReader:
             literal = any(not re.search(r"[$`*?\[{]", word) for word in names) and item.words[2:3] == ("in",)
             return self._loop((), at_least_once=literal)
         # `bash -c 'line'`: the line is read as part of this one.
-        inner = _inner(started) if started else None
+        inner = _inner_line(started) if started else None
         if inner is not None:
             group = self.read(inner, self._depth + 1)
             return Group(group.chains, own=True, options=_options(started))
         return self._note(item, piped=piped)
 
     def _note(self, item: Words, *, piped: bool) -> Node:
-        started = _started(list(item.words))
+        started = _skip_starters(list(item.words))
         if not started:
             return Group(())
         # More commands than MAX_PARTS are listed only.
@@ -266,7 +266,7 @@ def _options(words: tuple[str, ...]) -> frozenset[str]:
     return frozenset(found | ({"errexit"} if any("e" in word for word in short) else set()))
 
 
-def _started(words: list[str]) -> tuple[str, ...]:
+def _skip_starters(words: list[str]) -> tuple[str, ...]:
     rest = list(words)
     while rest:
         if _ASSIGNMENT.match(rest[0]):
@@ -281,7 +281,7 @@ def _started(words: list[str]) -> tuple[str, ...]:
     return tuple(rest)
 
 
-def _inner(words: tuple[str, ...]) -> str | None:
+def _inner_line(words: tuple[str, ...]) -> str | None:
     """Return the line that a shell is given to run, None for another command."""
     if words[0].rpartition("/")[2] not in _SHELLS:
         return None

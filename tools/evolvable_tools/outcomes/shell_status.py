@@ -84,26 +84,26 @@ def tell_statuses(line: Group) -> tuple[_Facts, _Facts]:
     return ends.get((True, False), {}), ends.get((False, False), {})
 
 
-def _meet(facts: Iterable[_Facts]) -> _Facts:
+def _common_facts(facts: Iterable[_Facts]) -> _Facts:
     """Return what all of several say."""
     first, *others = facts
-    known = dict(first)
+    common = dict(first)
     for other in others:
-        known = {
+        common = {
             # Where the two disagree on success, it is still known that the part ran.
             part: status if status is other[part] else Status.RAN
-            for part, status in known.items()
+            for part, status in common.items()
             if part in other
         }
-    return known
+    return common
 
 
-def _ran(facts: _Facts) -> _Facts:
+def _mark_ran(facts: _Facts) -> _Facts:
     return dict.fromkeys(facts, Status.RAN)
 
 
 def _add(ends: _Ends, way: tuple[bool, bool], facts: _Facts) -> None:
-    ends[way] = _meet([ends[way], facts]) if way in ends else facts
+    ends[way] = _common_facts([ends[way], facts]) if way in ends else facts
 
 
 def _close(ends: _Ends) -> _Ends:
@@ -133,15 +133,15 @@ class _Shell:
         ends: _Ends = {(True, False): facts}
         for chain in group.chains:
             # Ends after which the shell goes on; the others are final.
-            alive = [known for (_, over), known in ends.items() if not over]
+            alive = [way_facts for (_, over), way_facts in ends.items() if not over]
             if not alive:
                 break
-            before = _meet(alive)
-            ends = {way: known for way, known in ends.items() if way[1]}
+            before = _common_facts(alive)
+            ends = {way: way_facts for way, way_facts in ends.items() if way[1]}
             # A command in the background has no status that the line waits for, and it may not have ended.
             after = {(True, False): before} if chain.background else self._chain(chain, before, tested=tested)
-            for way, known in after.items():
-                _add(ends, way, known)
+            for way, way_facts in after.items():
+                _add(ends, way, way_facts)
         return ends
 
     def _chain(self, chain: Chain, facts: _Facts, *, tested: bool) -> _Ends:
@@ -152,18 +152,20 @@ class _Shell:
             entered = operator != "||"
             before = ends.pop((entered, False), None)
             if before is not None:
-                for way, known in self._pipeline(pipeline, before, tested or place < last, place == 0).items():
-                    _add(ends, way, known)
+                for way, way_facts in self._pipeline(pipeline, before, tested or place < last, place == 0).items():
+                    _add(ends, way, way_facts)
         return ends
 
     def _pipeline(self, pipeline: Pipeline, facts: _Facts, tested: bool, plain: bool) -> _Ends:
         tested = tested or pipeline.negated
         if len(pipeline.stages) > 1:
-            ends = self._piped(pipeline.stages, facts, tested=tested)
+            ends = self._pipe_ends(pipeline.stages, facts, tested=tested)
         else:
             ends = self._node(pipeline.stages[0], facts, tested, plain and not pipeline.negated)
         if pipeline.negated:
-            return {(succeeded if over else not succeeded, over): known for (succeeded, over), known in ends.items()}
+            return {
+                (succeeded if over else not succeeded, over): way_facts for (succeeded, over), way_facts in ends.items()
+            }
         [*_, node] = pipeline.stages
         # `set -e` looks at the status of simple commands, pipes and subshells, not at that of compound commands.
         simple = len(pipeline.stages) > 1 or isinstance(node, Part) or (isinstance(node, Group) and node.own)
@@ -171,20 +173,20 @@ class _Shell:
             _add(ends, (False, True), ends.pop((False, False)))
         return ends
 
-    def _piped(self, stages: tuple[Node, ...], facts: _Facts, *, tested: bool) -> _Ends:
+    def _pipe_ends(self, stages: tuple[Node, ...], facts: _Facts, *, tested: bool) -> _Ends:
         ends: dict[bool, _Facts] = {True: facts}
         for node in stages:
             # Each stage of a pipe runs in a subshell: its `set` and `exit` end there.
             inner = _Shell(frozenset(self.options))
-            own = {way[0]: known for way, known in _close(inner._node(node, {}, tested, False)).items()}
+            own = {way[0]: way_facts for way, way_facts in _close(inner._node(node, {}, tested, False)).items()}
             joined: _Ends = {}
             for before, earlier in ends.items():
-                for succeeded, known in own.items():
+                for succeeded, way_facts in own.items():
                     # Without `pipefail` the status of a pipe is that of its last stage.
                     together = (before and succeeded) if "pipefail" in self.options else succeeded
-                    _add(joined, (together, False), {**earlier, **known})
-            ends = {way[0]: known for way, known in joined.items()}
-        return {(succeeded, False): known for succeeded, known in ends.items()}
+                    _add(joined, (together, False), {**earlier, **way_facts})
+            ends = {way[0]: way_facts for way, way_facts in joined.items()}
+        return {(succeeded, False): way_facts for succeeded, way_facts in ends.items()}
 
     def _node(self, node: Node, facts: _Facts, tested: bool, plain: bool) -> _Ends:
         if isinstance(node, Part):
@@ -198,13 +200,13 @@ class _Shell:
         options = set(self.options)
         for place, group in enumerate((*node.certain, *node.possible)):
             ends = self.group(group, facts, tested=tested)
-            for way, known in ends.items():
+            for way, way_facts in ends.items():
                 if way[1]:
                     # A body may run several times, so of its parts it is only known that they ran.
-                    _add(over, way, _ran(known))
-            alive = [known for way, known in ends.items() if not way[1]]
+                    _add(over, way, _mark_ran(way_facts))
+            alive = [way_facts for way, way_facts in ends.items() if not way[1]]
             if place < len(node.certain) and alive:
-                facts = {**_ran(_meet(alive)), **facts}
+                facts = {**_mark_ran(_common_facts(alive)), **facts}
         # Options that a branch changed hold or not, depending on the branch.
         if options != self.options:
             raise UnclearLine

@@ -98,7 +98,7 @@ def read_tokens(line: str) -> Iterator[tuple[str, bool, bool]]:
             opens = sign in ("<<", "<<-")
             last = at
         elif (word := found["word"]) is not None:
-            plain = _QUOTED.sub(_unquoted, word) if "'" in word or '"' in word or "\\" in word else word
+            plain = _QUOTED.sub(_unquote, word) if "'" in word or '"' in word or "\\" in word else word
             documents += [plain] if opens else []
             yield plain, False, begun == last
             opens, last = False, at
@@ -116,6 +116,6 @@ def _after_documents(line: str, at: int, ends: list[str]) -> int:
     return at
 
 
-def _unquoted(found: re.Match[str]) -> str:
+def _unquote(found: re.Match[str]) -> str:
     single, double, escaped = found.groups()
     return re.sub(r'\\(["\\])', r"\1", double) if double is not None else single if single is not None else escaped

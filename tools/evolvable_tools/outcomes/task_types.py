@@ -72,13 +72,13 @@ class TaskTypes:
         The part of a file type is that of most files, of several equal ones the first by name. Files that the task
         names count as touched.
         """
-        said = unquoted_text(task)
+        text = unquoted_text(task)
         # The verb of a task may come after a greeting or some context, but not much later.
-        asked = map(_first_verb, _SENTENCE.split(said.casefold())[:MAX_SENTENCES])
-        verb = next((self.verbs[word] for word in asked if word in self.verbs), "")
+        first_verbs = map(_first_verb, _SENTENCE.split(text.casefold())[:MAX_SENTENCES])
+        verb = next((self.verbs[word] for word in first_verbs if word in self.verbs), "")
         suffixes = [path.rpartition(".")[2].casefold() for path in paths if "." in path.rpartition("/")[2].lstrip(".")]
-        named = [found.casefold() for found in _SUFFIX.findall(said)]
-        counts = Counter(self.files[suffix] for suffix in (suffixes or named) if suffix in self.files)
+        suffixes_in_text = [found.casefold() for found in _SUFFIX.findall(text)]
+        counts = Counter(self.files[suffix] for suffix in (suffixes or suffixes_in_text) if suffix in self.files)
         # Of equal counts the first by name, so that a session has one label everywhere.
         file = min(counts, key=lambda name: (-counts[name], name)) if counts else ""
         return " ".join(part for part in (verb, file) if part) or OTHER
@@ -104,7 +104,7 @@ def _members(groups: Any) -> dict[str, str]:
     for name, words in groups.items():
         if not re.fullmatch(rf"[a-z0-9-]{{1,{MAX_LABEL}}}", name):
             raise ValueError(f"{ascii(name[:40])} is no part of a label")
-        if not isinstance(words, list) or len(words) > MAX_MEMBERS or not all(isinstance(one, str) for one in words):
+        if not isinstance(words, list) or len(words) > MAX_MEMBERS or not all(isinstance(word, str) for word in words):
             raise ValueError(f"{name} is no list of at most {MAX_MEMBERS} words")
         for word in words:
             # The first part that names a word keeps it, in the order of the document.
@@ -114,7 +114,7 @@ def _members(groups: Any) -> dict[str, str]:
 
 # The text decides, so a changed vocabulary is parsed again and an unchanged one is not.
 @lru_cache(8)
-def _parsed(text: str) -> TaskTypes | None:
+def _parse_cached(text: str) -> TaskTypes | None:
     try:
         return parse_task_types(text)
     except (ValueError, RecursionError):
@@ -132,7 +132,7 @@ def task_label(library: "Library", task: str) -> str:
 
 def task_types_of(library: "Library") -> TaskTypes:
     """Return a library's vocabulary: its own where `environment:task-types` holds a valid one, else the built-in."""
-    built_in = _parsed(BUILT_IN_TEXT)
+    built_in = _parse_cached(BUILT_IN_TEXT)
     assert built_in is not None
     head = library.store.head_or_none(TASK_TYPES)
     if head is None or head.version is None:
@@ -144,7 +144,7 @@ def task_types_of(library: "Library") -> TaskTypes:
         raise
     except EvolvableError:
         return built_in
-    return _parsed(text) or built_in
+    return _parse_cached(text) or built_in
 
 
 def task_type_of(library: "Library", session: "Session", calls: Iterable["ToolCall"]) -> str:
@@ -154,15 +154,15 @@ def task_type_of(library: "Library", session: "Session", calls: Iterable["ToolCa
     vocabulary name none: a label reaches texts that are written by code.
     """
     vocabulary, calls = task_types_of(library), list(calls)
-    if named := _named_label(vocabulary, calls):
-        return named
+    if label := _named_label(vocabulary, calls):
+        return label
     typed = next((s.text for s in session.spans if s.origin == "user" and s.role == "user" and s.text.strip()), "")
     paths: list[str] = []
     for call in calls:
-        given = call.span.input or {}
+        arguments = call.span.input or {}
         if (call.span.tool or "").endswith(_OWN_TOOLS):
             continue
-        paths += [path for name in _PATHS if isinstance(path := given.get(name), str)]
+        paths += [path for name in _PATHS if isinstance(path := arguments.get(name), str)]
         # Words of a command with a point may be files; very long ones are data.
         paths += [word for simple in call.commands for word in simple.words[1:] if "." in word and len(word) < 300]
     touched = [path for path in paths if not path.casefold().endswith("skill.md")]  # a skill is no file of the task

@@ -34,7 +34,7 @@ MAX_DAYS = 3650  # ten years, the longest report
 _Key = TypeVar("_Key", bound=Hashable)
 
 # Outcomes that count; an unknown one says nothing about the resource.
-_KNOWN = (Outcome.SUCCEEDED, Outcome.PARTIAL, Outcome.FAILED)
+_RATED = (Outcome.SUCCEEDED, Outcome.PARTIAL, Outcome.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ def stats(library: Library, caller: Caller, ref: Ref | None = None, *, days: int
     if not 1 <= days <= MAX_DAYS:
         raise InvalidArgument(f"days is {days}.", f"It may be 1 to {MAX_DAYS}.")
     # What was shown in this process is stored first, so that it counts.
-    library.shown.flush()
+    library.impressions.flush()
     store = library.store
     since = format_time(store.clock() - timedelta(days=days))
     seen, whole = store.backend.evidence.count_impressions(since), store.backend.evidence.list_attempts()
@@ -177,18 +177,18 @@ def stats(library: Library, caller: Caller, ref: Ref | None = None, *, days: int
     nobody = store.backend.evidence.baseline_successes()
     ids, of = [head.id for head in heads], attrgetter("resource")
     by_version = _grouped_by(store.backend.evidence.list_attempts(ids, versions=True), of)
-    by_resource, tallies, total = _grouped_by(whole, of), library.evidence.tallies(ids), _proof(whole)
+    by_resource, tallies, total = _grouped_by(whole, of), library.evidence.tallies(ids), _count_successes(whole)
     lines, found = [], []
     for head in heads:
         mine = by_resource.get(head.id, [])
-        against = _base(nobody, total, _proof(mine))
+        against = _base(nobody, total, _count_successes(mine))
         history = tallies.get(head.id, Tally()).not_counted
         line = _line(head, mine, by_version.get(head.id, []), seen.get(head.id), since, days, against, history)
         # A list leaves out resources of which nothing was ever seen.
         if ref is not None or line.shown or mine or history:
             lines.append(line)
             found += _opportunities(line, head)
-    base = _base(nobody, total, _proof(by_resource.get(heads[0].id, [])) if ref is not None else None)
+    base = _base(nobody, total, _count_successes(by_resource.get(heads[0].id, [])) if ref is not None else None)
     lines.sort(key=lambda line: (-line.used, -line.loaded, -line.shown, line.ref))
     return Stats(days, lines, found, base, _agents(library, heads[0] if ref is not None else None))
 
@@ -229,12 +229,12 @@ def _grouped_by(attempts: Iterable[Attempt], key: Callable[[Attempt], _Key]) -> 
     return grouped
 
 
-def _ended(some: Iterable[Attempt]) -> list[Attempt]:
-    return [attempt for attempt in some if attempt.used and attempt.outcome in _KNOWN]
+def _rated_attempts(some: Iterable[Attempt]) -> list[Attempt]:
+    return [attempt for attempt in some if attempt.used and attempt.outcome in _RATED]
 
 
-def _proof(some: Iterable[Attempt]) -> SuccessCounts:
-    ends = [attempt.outcome for attempt in _ended(some)]
+def _count_successes(some: Iterable[Attempt]) -> SuccessCounts:
+    ends = [attempt.outcome for attempt in _rated_attempts(some)]
     return SuccessCounts(len(ends), ends.count(Outcome.SUCCEEDED))
 
 
@@ -260,7 +260,10 @@ def _line(
     base: Base | None,
     not_counted: int,
 ) -> ResourceStats:
-    helped, verified = share_of(_proof(mine)), share_of(_proof(one_of_each_connection(_ended(mine))))
+    helped, verified = (
+        share_of(_count_successes(mine)),
+        share_of(_count_successes(one_of_each_connection(_rated_attempts(mine)))),
+    )
     loaded, used = sum(attempt.loaded for attempt in mine), sum(attempt.used for attempt in mine)
     last = max((attempt.at for attempt in mine if attempt.loaded or attempt.used), default=None)
     dead = ""
@@ -309,7 +312,7 @@ def _verdict(helped: Share, base: Base | None, used: int, dead: str) -> tuple[st
 def _parts(versions: list[Attempt]) -> list[VersionShare]:
     groups = _grouped_by(versions, lambda attempt: (attempt.version or 0, attempt.model or ""))
     return [
-        VersionShare(version, model or None, share_of(_proof(some)))
+        VersionShare(version, model or None, share_of(_count_successes(some)))
         for (version, model), some in sorted(groups.items(), key=lambda item: (-item[0][0], item[0][1]))
     ]
 
@@ -318,25 +321,27 @@ def _task_types(mine: list[Attempt]) -> list[TaskUtility]:
     by_type = _grouped_by(mine, lambda attempt: attempt.task_type or "")
     verified = {kind: utility for (_, kind), utility in verified_utilities(mine).items()}
     return [
-        TaskUtility(kind, q.value, share_of(_proof(by_type[kind])), share_of_utility(verified.get(kind, Utility())))
+        TaskUtility(
+            kind, q.value, share_of(_count_successes(by_type[kind])), share_of_utility(verified.get(kind, Utility()))
+        )
         for (_, kind), q in sorted(utilities(mine).items())
     ]
 
 
 def _opportunities(line: ResourceStats, head: Head) -> list[Opportunity]:
     """Return why a review may look at a resource: each with the numbers that say so."""
-    shown = f"shown {line.shown} times, opened last: {line.last_loaded or 'never'}"
+    exposure = f"shown {line.shown} times, opened last: {line.last_loaded or 'never'}"
     codes = (
-        (line.verdict == "dead", "shown-not-loaded", shown),
+        (line.verdict == "dead", "shown-not-loaded", exposure),
         (line.loaded >= 3 and not line.used, "loaded-not-used", f"loaded in {line.loaded} attempts, used in none"),
         (line.used >= 3 and not line.shown, "used-not-shown", f"used in {line.used} attempts, shown by no search"),
         (line.verdict == "harms", "harms", str(line.helped)),
     )
-    found = [*((reason, numbers) for holds, reason, numbers in codes if holds), *_compared(line, head)]
+    found = [*((reason, numbers) for holds, reason, numbers in codes if holds), *_compare_versions(line, head)]
     return [Opportunity(line.ref, reason, numbers) for reason, numbers in found]
 
 
-def _compared(line: ResourceStats, head: Head) -> list[tuple[str, str]]:
+def _compare_versions(line: ResourceStats, head: Head) -> list[tuple[str, str]]:
     """Compare versions with each other, and models on one version: only where the intervals do not meet."""
     found = []
     totals: dict[int, SuccessCounts] = {}

@@ -21,77 +21,79 @@ _PATTERNS = {name: re.compile("|".join(alternatives)) for name, alternatives in 
 _PLACEHOLDERS = frozenset(_TABLE["placeholders"].split())
 
 
-def is_secret(said: str, kind: str, *, quoted: bool, strong: bool) -> bool:
+def is_secret(value: str, kind: str, *, quoted: bool, strong: bool) -> bool:
     """Return whether a value is one to be hidden: no reference, no placeholder, no type, no word of a sentence.
 
     strong: its place can hold nothing but a value, as in an environment or after an option.
     """
     # A person's password may be short; what an issuer makes is not. A value with a mark was redacted before.
-    if "[redacted:" in said or len(said) < (4 if kind == "password" else 8):
+    if "[redacted:" in value or len(value) < (4 if kind == "password" else 8):
         return False
-    if not _is_value(said) or _PATTERNS["name_of_one"].fullmatch(said[:100]) or "()" in said:
+    if not _is_value(value) or _PATTERNS["name_of_one"].fullmatch(value[:100]) or "()" in value:
         return False
-    spaces = said.count(" ")
-    digit = any(map(str.isdigit, said))
-    letter = any(map(str.isalpha, said))
+    spaces = value.count(" ")
+    digit = any(map(str.isdigit, value))
+    letter = any(map(str.isalpha, value))
     if spaces:
         # A password in quotes may be a phrase; a longer text is a sentence.
-        return quoted and kind == "password" and digit and spaces <= 8 and len(said) <= 80
+        return quoted and kind == "password" and digit and spaces <= 8 and len(value) <= 80
     # Parts of a program, such as `config.secrets.key` or a call, lead to a secret and are none.
-    if _PATTERNS["identifier_path"].fullmatch(said[:200]) or (not quoted and ("(" in said or "[" in said)):
+    if _PATTERNS["identifier_path"].fullmatch(value[:200]) or (not quoted and ("(" in value or "[" in value)):
         return False
     if kind == "password":
         if quoted or strong:
-            return len(said) >= 6 or digit
+            return len(value) >= 6 or digit
         return (
-            len(said) >= 6 and ((digit and letter) or not _PATTERNS["type_name"].fullmatch(said)) and not said.isdigit()
+            len(value) >= 6
+            and ((digit and letter) or not _PATTERNS["type_name"].fullmatch(value))
+            and not value.isdigit()
         )
     # The less its place says, the longer a value has to be.
     if digit and letter:
-        return len(said) >= (8 if strong else 10 if quoted else 12) and len(set(said)) >= 6
+        return len(value) >= (8 if strong else 10 if quoted else 12) and len(set(value)) >= 6
     # Without a digit only a long run of different letters counts that is no name, path or hyphenated word.
     return (
-        len(said) >= 20
-        and len(set(said)) >= 10
-        and not _PATTERNS["type_name"].fullmatch(said)
+        len(value) >= 20
+        and len(set(value)) >= 10
+        and not _PATTERNS["type_name"].fullmatch(value)
         and letter
-        and "-" not in said
-        and "/" not in said[:-1]
+        and "-" not in value
+        and "/" not in value[:-1]
     )
 
 
-def _is_placeholder(said: str) -> bool:
+def _is_placeholder(value: str) -> bool:
     """Return whether a value consists of placeholder words, with a number of at most two digits."""
-    words = _PATTERNS["word"].findall(said[:100])
+    words = _PATTERNS["word"].findall(value[:100])
     return all(word.lower() in _PLACEHOLDERS or (word.isdigit() and len(word) <= 2) for word in words)
 
 
-def _is_value(said: str) -> bool:
-    masked = _PATTERNS["masked"].fullmatch(said[:200])
-    return not (masked or _PATTERNS["reference"].match(said) or _is_placeholder(said))
+def _is_value(value: str) -> bool:
+    masked = _PATTERNS["masked"].fullmatch(value[:200])
+    return not (masked or _PATTERNS["reference"].match(value) or _is_placeholder(value))
 
 
-def is_password(said: str) -> bool:
+def is_password(value: str) -> bool:
     """Return whether a value in the place of a password is one."""
-    return _is_value(said) and "[redacted:" not in said
+    return _is_value(value) and "[redacted:" not in value
 
 
-def is_opaque(said: str) -> bool:
+def is_opaque(value: str) -> bool:
     """Return whether a value is one, and has letters and digits."""
-    return is_password(said) and any(map(str.isdigit, said)) and any(map(str.isalpha, said))
+    return is_password(value) and any(map(str.isdigit, value)) and any(map(str.isalpha, value))
 
 
-def is_credential(said: str) -> bool:
+def is_credential(value: str) -> bool:
     """Return whether a value is one with letters and digits, or a long one that is no name."""
-    return is_opaque(said) or (
-        is_password(said) and len(said) >= 20 and _PATTERNS["type_name"].fullmatch(said[:200]) is None
+    return is_opaque(value) or (
+        is_password(value) and len(value) >= 20 and _PATTERNS["type_name"].fullmatch(value[:200]) is None
     )
 
 
-def is_pair(said: str) -> bool:
+def is_pair(encoded: str) -> bool:
     """Return whether a text is a user and a password in base64."""
     try:
-        pair = base64.b64decode(said + "=" * (-len(said) % 4), validate=True).decode()
+        pair = base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True).decode()
         return ":" in pair and pair.isprintable()
     except (binascii.Error, ValueError):
         return False
@@ -129,8 +131,8 @@ def find_assigned(text: str, lower: str) -> Iterator[Hit]:
         if at < seen:
             continue
         end = at + len(word)
-        named = _PATTERNS["name"].match(text, end)
-        name_end = named.end() if named else end
+        name_match = _PATTERNS["name"].match(text, end)
+        name_end = name_match.end() if name_match else end
         # Neither a sign of an assignment behind the name nor an option's hyphen before it: most places end here.
         if not (_PATTERNS["assigns"].search(text, name_end, name_end + 14) or "-" in text[max(0, at - 20) : at]):
             continue
@@ -140,7 +142,7 @@ def find_assigned(text: str, lower: str) -> Iterator[Hit]:
         # "bypass", "spin": the word is only the end of another one.
         if kind is None or (word in ("pass", "pin", "psw") and text[at].islower() and left[-1:].isalpha()):
             continue
-        hit = _behind(text, kind, at - len(left), left, text[at:name_end], name_end)
+        hit = _find_value(text, kind, at - len(left), left, text[at:name_end], name_end)
         if hit is not None:
             seen = hit[1]
             yield hit
@@ -178,7 +180,7 @@ def _kind(word: str, left: str, rest: str) -> str | None:
     return None if last is not None and last[0].lower() in _HARMLESS else kind
 
 
-def _behind(text: str, kind: str, start: int, left: str, name: str, name_end: int) -> Hit | None:
+def _find_value(text: str, kind: str, start: int, left: str, name: str, name_end: int) -> Hit | None:
     sign = _OPERATOR.match(text, name_end)
     # `--no-password` takes no value.
     option = (left.startswith("--") or (left.startswith("-") and kind == "password")) and not left.endswith("no-")
@@ -196,14 +198,14 @@ def _behind(text: str, kind: str, start: int, left: str, name: str, name_end: in
     in_address = text[start - 1 : start] in ("?", "&") or left[:1] in ("?", "&")
     begin, end = value.span(group)
     if group == "u":
-        end = _trimmed(text, begin, end, in_address)
-    said = text[begin:end]
+        end = _value_end(text, begin, end, in_address)
+    secret = text[begin:end]
     environment = sign is not None and sign["sign"] == "=" and not sign["close"] and name.upper() == name
     # The word `pass` alone is common in reports of tests, so its value has to look like a secret.
-    if name[:5].lower().rstrip(":= ") == "pass" and not left and group == "u" and not is_opaque(said):
+    if name[:5].lower().rstrip(":= ") == "pass" and not left and group == "u" and not is_opaque(secret):
         return None
     strong = option or in_address or environment or (sign is not None and sign["sign"] == ">")
-    if not is_secret(said, kind, quoted=group != "u", strong=strong):
+    if not is_secret(secret, kind, quoted=group != "u", strong=strong):
         return None
     return begin, end, kind
 
@@ -214,27 +216,27 @@ def _is_argument(text: str, start: int, close: str | None) -> bool:
     return close is not None and quoted.endswith("(")
 
 
-def _trimmed(text: str, begin: int, end: int, in_address: bool) -> int:
+def _value_end(text: str, begin: int, end: int, in_address: bool) -> int:
     """Return where a value without quotes ends: before what closes it, or before the next parameter."""
-    said = text[begin:end]
+    value = text[begin:end]
     # Escapes of JSON and programs end a value as the characters do that they mean.
     for sign in ("\\n", "\\r", "\\t", '\\"'):
-        said = said.partition(sign)[0]
+        value = value.partition(sign)[0]
     if in_address:
-        said = re.split(r"[&#]", said, maxsplit=1)[0]
-    following = re.search(r"[;,&][A-Za-z][\w ]{1,30}=", said)
-    said = said[: following.start()] if following else said
+        value = re.split(r"[&#]", value, maxsplit=1)[0]
+    following = re.search(r"[;,&][A-Za-z][\w ]{1,30}=", value)
+    value = value[: following.start()] if following else value
     # Punctuation at the end belongs to the sentence or the program around it.
-    return begin + len(said.rstrip(",;)]}\\."))
+    return begin + len(value.rstrip(",;)]}\\."))
 
 
 def _positions(lower: str, words: Iterable[str]) -> Iterator[tuple[int, str]]:
     """Yield the places of the words; of those that begin at one place the longest."""
-    taken: dict[int, str] = {}
+    words_by_place: dict[int, str] = {}
     for word in words:
         for at in occurrences(lower, word):
-            taken.setdefault(at, word)
-    yield from taken.items()
+            words_by_place.setdefault(at, word)
+    yield from words_by_place.items()
 
 
 def names_credential(name: str) -> str | None:

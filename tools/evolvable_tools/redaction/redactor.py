@@ -106,9 +106,9 @@ class Redactor:
     def redact_value(self, value: Any) -> tuple[Any, Mapping[str, int]]:
         """Return a JSON value with the secrets of all its texts replaced, also where only a key names them."""
         counts: Counter[str] = Counter()
-        return self._value(value, counts, 0), counts
+        return self._redact_nested(value, counts, 0), counts
 
-    def _value(self, value: Any, counts: Counter[str], depth: int) -> Any:
+    def _redact_nested(self, value: Any, counts: Counter[str], depth: int) -> Any:
         if isinstance(value, str):
             text, found = self.redact(value)
             if found:
@@ -119,12 +119,14 @@ class Redactor:
         if isinstance(value, Mapping):
             texts = ((key, str(key), each) for key, each in value.items())
             return {
-                text if key in self._keys else self._key(text, counts): self._named(text, each, counts, depth)
+                text if key in self._keys else self._redact_key(text, counts): self._redact_named(
+                    text, each, counts, depth
+                )
                 for key, text, each in texts
             }
-        return self._words(value, counts, depth) if isinstance(value, list | tuple) else value
+        return self._redact_list(value, counts, depth) if isinstance(value, list | tuple) else value
 
-    def _key(self, key: str, counts: Counter[str]) -> str:
+    def _redact_key(self, key: str, counts: Counter[str]) -> str:
         """Return a key without secrets. Short ones that hold none are remembered: in a session they are few."""
         text, found = self.redact(key)
         if found:
@@ -135,22 +137,22 @@ class Redactor:
             self._keys[key] = names_credential(key)
         return text
 
-    def _named(self, key: str, value: Any, counts: Counter[str], depth: int) -> Any:
+    def _redact_named(self, key: str, value: Any, counts: Counter[str], depth: int) -> Any:
         if isinstance(value, str):
             kind = self._keys[key] if key in self._keys else names_credential(key)
             if kind is not None and is_secret(value, kind, quoted=True, strong=True):
                 counts[kind] += 1
                 return f"[redacted:{kind}]"
-        return self._value(value, counts, depth + 1)
+        return self._redact_nested(value, counts, depth + 1)
 
-    def _words(self, words: Iterable[Any], counts: Counter[str], depth: int) -> list[Any]:
+    def _redact_list(self, words: Iterable[Any], counts: Counter[str], depth: int) -> list[Any]:
         """Return a list with what follows an option that names a credential hidden."""
         done: list[Any] = []
         # A list of arguments, such as ["--password", "value"].
         before: str | None = None
         for word in words:
             option = before is not None and _OPTION.match(before) is not None
-            done.append(self._named(before if option and before else "", word, counts, depth))
+            done.append(self._redact_named(before if option and before else "", word, counts, depth))
             before = word if isinstance(word, str) else None
         return done
 
@@ -160,31 +162,31 @@ class Redactor:
             return []
         if has_codes(text):
             plain = UncolouredText(text)
-            return [(*plain.span(start, end), kind) for start, end, kind in self._hits(plain.text)]
-        return self._hits(text)
+            return [(*plain.span(start, end), kind) for start, end, kind in self._find_hits(plain.text)]
+        return self._find_hits(text)
 
-    def _hits(self, said: str) -> list[Hit]:
+    def _find_hits(self, original: str) -> list[Hit]:
         # The type in a mark may be a credential's name, but what follows the mark is not its value.
-        text = _MARK.sub(_blank, said) if "[redacted:" in said else said
+        text = _MARK.sub(_blank, original) if "[redacted:" in original else original
         # The only letter with two characters in lower case, which would move all places behind it.
         lower = text.replace("İ", "I").lower()
         words = [word for word in text.split() if len(word) >= _LONG]
         hits: list[Hit] = [(start, end, "private-key") for start, end, _ in secret_patterns.blocks(text, words)]
         if secret_patterns.may_hold(words):
-            hits += _formed(text)
+            hits += _find_formed(text)
         hits += find_placed(text, lower)
         hits += find_assigned(text, lower)
-        ground = CandidateText(text, lower, words)
-        hits += find_structured(ground)
-        hits += find_tokens(ground)
-        hits += find_issued(ground)
-        hits += self._own.hits(said)
+        candidate_text = CandidateText(text, lower, words)
+        hits += find_structured(candidate_text)
+        hits += find_tokens(candidate_text)
+        hits += find_issued(candidate_text)
+        hits += self._own.hits(original)
         # Short texts repeat in a session. The text is kept, and not a hash, since it holds no secret.
         if not hits and len(text) <= MAX_CLEAN:
             if len(self._clean) >= MOST_CLEAN:
                 self._clean.clear()
             self._clean.add(text)
-        return without_overlap(_continued(text, hit) for hit in hits) if hits else hits
+        return without_overlap(_extend_over_break(text, hit) for hit in hits) if hits else hits
 
 
 def _blank(mark: re.Match[str]) -> str:
@@ -201,7 +203,7 @@ def text_or_replaced(text: str) -> str:
     return text
 
 
-def _formed(text: str) -> Iterator[Hit]:
+def _find_formed(text: str) -> Iterator[Hit]:
     """Yield the secrets that are known by how they begin; nearer to an end of a line less of one will do."""
     at = 0
     for beginning in secret_patterns.BEGINNING.finditer(text):
@@ -228,7 +230,7 @@ def _is_whole(text: str, form: SecretForm, rest: re.Match[str]) -> bool:
     return cut and length >= CUT_LEAST and len(form.beginnings[0]) > 2 and any(map(str.isdigit, rest[0]))
 
 
-def _continued(text: str, hit: Hit) -> Hit:
+def _extend_over_break(text: str, hit: Hit) -> Hit:
     """Return a secret with its other half, where the end of a line cut it."""
     start, end, kind = hit
     broken = _LINE_END.match(text, end)
@@ -297,7 +299,7 @@ class StreamRedactor:
     def __init__(self, redactor: Redactor) -> None:
         self.counts: Counter[str] = Counter()
         self._redactor = redactor
-        self._known: dict[str, str] = {}
+        self._known_secrets: dict[str, str] = {}
         # The type of the secret that the text before broke off, None without one.
         self._open: str | None = None
 
@@ -333,12 +335,12 @@ class StreamRedactor:
                 self._remember(secret, kind)
         return done
 
-    def again(self, text: str) -> str:
+    def redact_known(self, text: str) -> str:
         """Return a redacted text without what became known as a secret elsewhere, whole, or its end or beginning."""
-        if not self._known:
+        if not self._known_secrets:
             return text
-        known = self._known.items()
-        hits = [(at, at + len(secret), kind) for secret, kind in known for at in occurrences(text, secret)]
+        known_secrets = self._known_secrets.items()
+        hits = [(at, at + len(secret), kind) for secret, kind in known_secrets for at in occurrences(text, secret)]
         hits += self._halves(text)
         if not hits:
             return text
@@ -346,20 +348,20 @@ class StreamRedactor:
         self.counts.update(counts)
         return done
 
-    def again_value(self, value: Any) -> Any:
+    def redact_known_in_value(self, value: Any) -> Any:
         """Return a redacted JSON value without what became known elsewhere."""
-        if not self._known:
+        if not self._known_secrets:
             return value
         if isinstance(value, str):
-            return self.again(value)
+            return self.redact_known(value)
         if isinstance(value, Mapping):
-            return {key: self.again_value(each) for key, each in value.items()}
-        return [self.again_value(each) for each in value] if isinstance(value, list) else value
+            return {key: self.redact_known_in_value(each) for key, each in value.items()}
+        return [self.redact_known_in_value(each) for each in value] if isinstance(value, list) else value
 
     def _halves(self, text: str) -> Iterator[Hit]:
         """Yield the end of a secret that a text begins with, and the beginning of one that it ends with."""
         first, last = RUN.match(text), _LAST_RUN.search(text, max(0, len(text) - 400))
-        for secret, kind in self._known.items():
+        for secret, kind in self._known_secrets.items():
             # Shorter ends occur in ordinary text.
             if first is not None and len(first[0]) >= CUT_LEAST and secret.endswith(first[0]):
                 yield 0, first.end(), kind
@@ -371,8 +373,8 @@ class StreamRedactor:
         telling = not secret.isalpha() or len(secret) >= 16
         fits = 8 <= len(secret) <= 400 and len(set(secret)) >= 5 and "[redacted:" not in secret
         # Bounds the memory, and the time of `again`, which looks for each of them in each text.
-        if telling and fits and len(self._known) < MAX_REMEMBERED:
-            self._known.setdefault(secret, kind)
+        if telling and fits and len(self._known_secrets) < MAX_REMEMBERED:
+            self._known_secrets.setdefault(secret, kind)
 
 
 def _rest(text: str, start: int, kind: str) -> int:
@@ -389,8 +391,8 @@ def _secrets_in(before: Any, after: Any) -> Iterator[tuple[str, str]]:
         if after.startswith("[redacted:") and after.count("[") == 1 and after.endswith("]"):
             yield before, after[10:-1]
     elif isinstance(before, Mapping) and isinstance(after, Mapping):
-        for one, other in zip(before.values(), after.values(), strict=False):
-            yield from _secrets_in(one, other)
+        for original, redacted in zip(before.values(), after.values(), strict=False):
+            yield from _secrets_in(original, redacted)
     elif isinstance(before, list) and isinstance(after, list):
-        for one, other in zip(before, after, strict=True):
-            yield from _secrets_in(one, other)
+        for original, redacted in zip(before, after, strict=True):
+            yield from _secrets_in(original, redacted)

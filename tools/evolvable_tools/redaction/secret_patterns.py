@@ -144,7 +144,7 @@ def _end_of(text: str, start: int, end: re.Match[str] | None) -> tuple[int, bool
     while at < stop:
         broken = _BREAK.search(text, at, stop)
         line_end = broken.start() if broken else stop
-        body = _body(text[at:line_end])
+        body = _body_length(text[at:line_end])
         # The last row of a block may be short; a short word before any long row is no row.
         if body is None or (0 < body < _SHORT and not full and broken is not None and end is None):
             return (at, False)
@@ -165,21 +165,21 @@ def _start_of(text: str, floor: int, end: int) -> int:
     start = end
     # Backwards from the end, up to the first line that is no row.
     for line_start, line_end in zip(reversed(edges), reversed(ends), strict=True):
-        if _body(text[line_start:line_end]) is None:
+        if _body_length(text[line_start:line_end]) is None:
             break
         start = line_start
     return start
 
 
-def _body(line: str) -> int | None:
+def _body_length(line: str) -> int | None:
     """Return how many characters of a block a line holds, None when it is none of a block's lines."""
-    said = line.strip(_AROUND)
-    numbered = _PATTERNS["number"].match(said)
+    content = line.strip(_AROUND)
+    numbered = _PATTERNS["number"].match(content)
     if numbered is not None:
-        said = said[numbered.end() :].strip(_AROUND)
-    if len(said) <= 100 and _PATTERNS["base64_line"].fullmatch(said):
-        return len(said)
-    return 0 if _PATTERNS["header"].match(said) or _PATTERNS["begin"].match(said) else None
+        content = content[numbered.end() :].strip(_AROUND)
+    if len(content) <= 100 and _PATTERNS["base64_line"].fullmatch(content):
+        return len(content)
+    return 0 if _PATTERNS["header"].match(content) or _PATTERNS["begin"].match(content) else None
 
 
 def _middles(text: str) -> Iterator[tuple[int, int, bool]]:
@@ -222,7 +222,9 @@ class UserPatterns:
 
     def __init__(self, patterns: Mapping[str, str] | None = None) -> None:
         """Raise PatternsNeedRe2, and InvalidArgument for a name or a pattern that cannot be used."""
-        self._compiled = [(_named(name), _compiled(name, pattern)) for name, pattern in (patterns or {}).items()]
+        self._compiled = [
+            (_check_name(name), _compile_pattern(name, pattern)) for name, pattern in (patterns or {}).items()
+        ]
         self._literals = list[tuple[str, str]]()
 
     def __len__(self) -> int:
@@ -237,9 +239,9 @@ class UserPatterns:
         if found is None:
             hint = "Such as `ticket ~ SHOP-[0-9]+`; # begins a remark."
             raise InvalidArgument("It is neither NAME = TEXT nor NAME ~ PATTERN.", hint)
-        name, text = _named(found["name"]), found["text"]
+        name, text = _check_name(found["name"]), found["text"]
         if found["sign"] == "~":
-            self._compiled.append((name, _compiled(name, text)))
+            self._compiled.append((name, _compile_pattern(name, text)))
         elif not MIN_LITERAL <= len(text) <= MAX_PATTERN:
             hint = f"It may have {MIN_LITERAL} to {MAX_PATTERN:,}."
             raise InvalidArgument(f"The text {name} has {len(text)} characters.", hint)
@@ -254,11 +256,11 @@ class UserPatterns:
         if not self._compiled and not self._literals:
             return
         marks = [mark.span() for mark in _PATTERNS["mark"].finditer(text)] if "[redacted:" in text else []
-        for start, end, name in self._found(text):
+        for start, end, name in self._find(text):
             if not any(start < after and before < end for before, after in marks):
                 yield start, end, name
 
-    def _found(self, text: str) -> Iterator[tuple[int, int, str]]:
+    def _find(self, text: str) -> Iterator[tuple[int, int, str]]:
         for name, literal in self._literals:
             yield from ((at, at + len(literal), name) for at in occurrences(text, literal))
         for name, pattern in self._compiled:
@@ -276,27 +278,27 @@ def read_patterns(lines: Sequence[str], where: str) -> tuple[UserPatterns, list[
     """
     own, problems = UserPatterns(), list[str]()
     for number, line in enumerate(lines, 1):
-        said = line.strip()
+        entry = line.strip()
         if number > MAX_LINES:
             problems.append(f"{where}, line {number}: this and what follows is left out: {MAX_LINES:,} lines are read.")
             break
-        if not said or said.startswith("#"):
+        if not entry or entry.startswith("#"):
             continue
         try:
-            own.add(said)
+            own.add(entry)
         except EvolvableError as error:
             problems.append(f"{where}, line {number}: {error.text}")
     return own, problems
 
 
-def _named(name: str) -> str:
+def _check_name(name: str) -> str:
     if not _PATTERNS["name"].fullmatch(name):
         hint = "Use small letters, digits and hyphens, such as ticket."
         raise InvalidArgument(f"{ascii(name[:40])} cannot name what a pattern finds.", hint)
     return name
 
 
-def _compiled(name: str, pattern: str) -> Any:
+def _compile_pattern(name: str, pattern: str) -> Any:
     if len(pattern) > MAX_PATTERN:
         raise InvalidArgument(f"The pattern {name} is longer than {MAX_PATTERN} characters.", "Divide it.")
     try:
@@ -316,9 +318,9 @@ def _compiled(name: str, pattern: str) -> Any:
         compiled = re2.compile(pattern, options)
     except re2.error as error:
         what = error.args[0] if error.args else error
-        said = what.decode("utf-8", "replace") if isinstance(what, bytes) else str(error)
+        reason = what.decode("utf-8", "replace") if isinstance(what, bytes) else str(error)
         hint = "RE2 has no lookaround and no backreferences."
-        raise InvalidArgument(f"RE2 does not take the pattern {name}: {said[:200]}.", hint) from None
+        raise InvalidArgument(f"RE2 does not take the pattern {name}: {reason[:200]}.", hint) from None
     # A pattern that matches an empty text would match everywhere.
     if compiled.search("") is not None:
         hint = "Make it match at least one character."

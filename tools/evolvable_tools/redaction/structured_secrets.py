@@ -27,32 +27,35 @@ _COLUMN_WORDS = ("pass", "secret", "token", "key", "credential", "pwd", "auth")
 MAX_ROWS = 1_000  # of a table or of an encoded key
 
 
-def find_structured(ground: CandidateText) -> Iterator[Hit]:
+def find_structured(candidate_text: CandidateText) -> Iterator[Hit]:
     """Yield secrets that their structure names. Takes time linear in the text."""
-    text, lower = ground.text, ground.lower
-    named = holds_any(lower, NAME_WORDS)
-    for start in _TABLE["set_starts"] if named else ():
+    text, lower = candidate_text.text, candidate_text.lower
+    has_name_word = holds_any(lower, NAME_WORDS)
+    for start in _TABLE["set_starts"] if has_name_word else ():
         if start in lower:
             for at in occurrences(lower, start):
                 if (found := _SET.match(text, at)) is not None:
                     yield from _named_value(found)
     # Without a word for a credential only those structures can have a secret that name it themselves.
-    for structure in _STRUCTURES if named else _KNOWN:
+    for structure in _STRUCTURES if has_name_word else _KNOWN:
         if holds_any(lower, structure.holds):
             for found in structure.pattern.finditer(text):
                 yield from structure.hits(found)
-    if ground.windows:
+    if candidate_text.windows:
         for structure in _LONG:
-            if holds_any(ground.joined_lower, structure.holds):
-                for found in ground.find(structure.pattern):
+            if holds_any(candidate_text.joined_lower, structure.holds):
+                for found in candidate_text.find(structure.pattern):
                     yield from structure.hits(found)
-        if "akia" in ground.joined_lower or "asia" in ground.joined_lower:
+        if "akia" in candidate_text.joined_lower or "asia" in candidate_text.joined_lower:
             yield from _near(text, _PATTERNS["aws_id"], _PATTERNS["aws_secret"], "aws-secret")
-        if _PATTERNS["azure_token"].search(ground.joined) is not None and _PATTERNS["azure"].search(text) is not None:
+        if (
+            _PATTERNS["azure_token"].search(candidate_text.joined) is not None
+            and _PATTERNS["azure"].search(text) is not None
+        ):
             yield from _near(text, _PATTERNS["azure"], _PATTERNS["azure_token"], "azure-devops-token")
-        if any(start in ground.joined for start in _PEM_STARTS):
+        if any(start in candidate_text.joined for start in _PEM_STARTS):
             yield from _encoded_keys(text)
-    if named and holds_any(text, _CELL_ENDS) and holds_any(lower, _COLUMN_WORDS):
+    if has_name_word and holds_any(text, _CELL_ENDS) and holds_any(lower, _COLUMN_WORDS):
         yield from _columns(text, lower)
 
 
@@ -66,28 +69,30 @@ def _named_value(found: re.Match[str], *, strong: bool = True) -> Iterator[Hit]:
 def _attributes(found: re.Match[str]) -> Iterator[Hit]:
     """Yield the value of an element whose other attribute names a credential."""
     kind, values = None, list[tuple[int, int, str]]()
-    for one in _PATTERNS["attribute"].finditer(found["all"]):
-        name = one[1].lower().rpartition(":")[2]
+    for attribute in _PATTERNS["attribute"].finditer(found["all"]):
+        name = attribute[1].lower().rpartition(":")[2]
         if name in _NAMING:
-            kind = kind or names_credential(one[3])
+            kind = kind or names_credential(attribute[3])
         elif name in _HOLDING:
-            values.append((*one.span(3), one[3]))
-    for start, end, said in values:
-        if kind is not None and is_secret(said, kind, quoted=True, strong=True):
+            values.append((*attribute.span(3), attribute[3]))
+    for start, end, value in values:
+        if kind is not None and is_secret(value, kind, quoted=True, strong=True):
             yield found.start("all") + start, found.start("all") + end, kind
 
 
-def _is_userinfo(said: str) -> bool:
-    return ("@" in said or "/" in said) and is_opaque(said) and "://" not in said
+def _is_userinfo(value: str) -> bool:
+    return ("@" in value or "/" in value) and is_opaque(value) and "://" not in value
 
 
-def _is_mixed(said: str) -> bool:
-    return is_random(said) and any(map(str.islower, said)) and any(map(str.isupper, said)) and is_password(said)
+def _is_mixed(value: str) -> bool:
+    return is_random(value) and any(map(str.islower, value)) and any(map(str.isupper, value)) and is_password(value)
 
 
-def _is_setting(said: str) -> bool:
-    digits = sum(map(str.isdigit, said))
-    return is_random(said) and is_opaque(said) and digits * 12 >= len(said) and not _PATTERNS["hash"].fullmatch(said)
+def _is_setting(value: str) -> bool:
+    digits = sum(map(str.isdigit, value))
+    return (
+        is_random(value) and is_opaque(value) and digits * 12 >= len(value) and not _PATTERNS["hash"].fullmatch(value)
+    )
 
 
 def _near(text: str, marks: re.Pattern[str], values: re.Pattern[str], kind: str) -> Iterator[Hit]:
@@ -120,12 +125,12 @@ def _encoded_keys(text: str) -> Iterator[Hit]:
             yield start, end, "private-key"
 
 
-def _holds_key(said: str) -> bool:
+def _holds_key(encoded: str) -> bool:
     # The first line of a key is in its first characters.
-    said = said.rstrip("=")[:400]
+    encoded = encoded.rstrip("=")[:400]
     # The run may begin within a group of four characters.
     for cut in range(4):
-        part = said[cut:]
+        part = encoded[cut:]
         try:
             if b"PRIVATE KEY" in base64.b64decode(part[: len(part) // 4 * 4]):
                 return True
@@ -146,8 +151,10 @@ def _columns(text: str, lower: str) -> Iterator[Hit]:
             yield from _row(cells, names, at)
         else:
             # A line without a separator or such a word names none; most lines end here.
-            named = holds_any(line, _CELL_ENDS) and any(lower.find(word, at, at + len(line)) >= 0 for word in words)
-            separator, names = _header(line.rstrip("\r\n")) if named else ("", [])
+            may_be_header = holds_any(line, _CELL_ENDS) and any(
+                lower.find(word, at, at + len(line)) >= 0 for word in words
+            )
+            separator, names = _header(line.rstrip("\r\n")) if may_be_header else ("", [])
             rows = 0
         at += len(line)
 
@@ -166,10 +173,10 @@ def _header(line: str) -> tuple[str, list[str | None]]:
 
 def _row(cells: list[str], names: list[str | None], at: int) -> Iterator[Hit]:
     for cell, kind in zip(cells, names, strict=True):
-        said = cell.strip().strip("\"'")
-        if kind is not None and is_opaque(said) and is_secret(said, kind, quoted=True, strong=True):
-            start = at + cell.index(said)
-            yield start, start + len(said), kind
+        value = cell.strip().strip("\"'")
+        if kind is not None and is_opaque(value) and is_secret(value, kind, quoted=True, strong=True):
+            start = at + cell.index(value)
+            yield start, start + len(value), kind
         at += len(cell) + 1
 
 

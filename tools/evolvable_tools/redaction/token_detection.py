@@ -131,7 +131,7 @@ def _may_be_one(word: str) -> bool:
     return len(word) >= LEAST and (len(word) >= 2 * LEAST or _DIGIT.search(word) is not None)
 
 
-def certain_ground(text: str) -> CandidateText:
+def make_certain_candidates(text: str) -> CandidateText:
     """Return the ground of a text for secrets that name themselves."""
     return CandidateText(text, text.replace("İ", "I").lower(), certain=True)
 
@@ -156,7 +156,7 @@ class GitleaksRule:
         return re.compile(self.source, re.ASCII)
 
     @cached_property
-    def allowed(self) -> tuple[re.Pattern[str], ...]:
+    def allowed_patterns(self) -> tuple[re.Pattern[str], ...]:
         return tuple(re.compile(source, re.ASCII) for source in self.allowed_sources)
 
     def hit(self, text: str, at: int) -> Hit | None:
@@ -169,7 +169,7 @@ class GitleaksRule:
         secret = found[group]
         if secret is None or len(secret) < LEAST or entropy(secret) < max(self.entropy, LEAST_ENTROPY):
             return None
-        if any(one.search(secret) for one in self.allowed):
+        if any(allowed.search(secret) for allowed in self.allowed_patterns):
             return None
         return found.start(group), found.end(group), self.name
 
@@ -215,19 +215,19 @@ def _rule(row: Mapping[str, Any]) -> GitleaksRule:
     return GitleaksRule(row["id"], row["pattern"], anchors, float(row["entropy"]), row.get("group"), allowed)
 
 
-def find_issued(ground: CandidateText) -> Iterator[Hit]:
+def find_issued(candidate_text: CandidateText) -> Iterator[Hit]:
     """Yield the secrets that a rule of gitleaks finds."""
-    if not ground.windows:
+    if not candidate_text.windows:
         return
-    for anchor, rule in _rules_for(ground.joined_lower):
-        yield from _hits(rule, anchor, ground)
+    for anchor, rule in _rules_for(candidate_text.joined_lower):
+        yield from _find_hits(rule, anchor, candidate_text)
 
 
-def _hits(rule: GitleaksRule, anchor: str, ground: CandidateText) -> Iterator[Hit]:
+def _find_hits(rule: GitleaksRule, anchor: str, candidate_text: CandidateText) -> Iterator[Hit]:
     seen = 0
-    for at in ground.places(anchor):
+    for at in candidate_text.places(anchor):
         # A place within the secret that was just found.
-        if at >= seen and (hit := rule.hit(ground.text, at)) is not None:
+        if at >= seen and (hit := rule.hit(candidate_text.text, at)) is not None:
             seen = hit[1]
             yield hit
 
@@ -263,24 +263,24 @@ def exact_tokens() -> tuple[ExactToken, ...]:
     return tuple(ExactToken(**row) for row in rows)
 
 
-def find_tokens(ground: CandidateText) -> Iterator[Hit]:
+def find_tokens(candidate_text: CandidateText) -> Iterator[Hit]:
     """Yield the tokens of exact form in a text."""
-    if not ground.windows:
+    if not candidate_text.windows:
         return
-    joined = ground.joined
+    joined = candidate_text.joined
     for token in exact_tokens():
         if token.holds in joined:
-            for found in ground.find(token.pattern):
+            for found in candidate_text.find(token.pattern):
                 if is_random(found[0]):
                     yield *found.span(), token.kind
 
 
-def is_random(said: str) -> bool:
+def is_random(text: str) -> bool:
     """Return whether a text has digits, and letters of both cases or many of one."""
-    digits = sum(map(str.isdigit, said))
-    mixed = any(map(str.islower, said)) and any(map(str.isupper, said))
+    digits = sum(map(str.isdigit, text))
+    mixed = any(map(str.islower, text)) and any(map(str.isupper, text))
     # Two digits and different characters exclude words; 24 of one case are needed where no mix of cases tells.
-    return digits >= 2 and (mixed or len(said) >= 24) and len(set(said)) >= 9 and any(map(str.isalpha, said))
+    return digits >= 2 and (mixed or len(text) >= 24) and len(set(text)) >= 9 and any(map(str.isalpha, text))
 
 
 _NOT_CERTAIN = frozenset({"vault-token", "facebook-token", "mollie-key", "voyage-key", "pagerduty-key", "api-key"})
@@ -295,16 +295,16 @@ _PLACEHOLDER = re.compile(
 
 def find_certain(text: str) -> Iterator[Hit]:
     """Yield the secrets of a text that name themselves, by a beginning or an exact form; placeholders are none."""
-    ground = certain_ground(text)
-    if not ground.windows:
+    candidate_text = make_certain_candidates(text)
+    if not candidate_text.windows:
         return
     anchors = {rule.name: rule.anchors for rule in load_rules()}
-    for start, end, kind in find_tokens(ground):
+    for start, end, kind in find_tokens(candidate_text):
         if kind not in _NOT_CERTAIN and not is_placeholder(text[start:end]):
             yield start, end, kind
-    for start, end, kind in find_issued(ground):
+    for start, end, kind in find_issued(candidate_text):
         # Rules whose anchor is a provider's name before the secret are left out: only the secret itself is certain.
-        if ground.lower.startswith(anchors[kind], start) and not is_placeholder(text[start:end]):
+        if candidate_text.lower.startswith(anchors[kind], start) and not is_placeholder(text[start:end]):
             yield start, end, kind
 
 

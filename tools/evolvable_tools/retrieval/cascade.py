@@ -73,16 +73,16 @@ def search_evoagent(
     no candidate and gives the reason.
     """
     task = query.task[:MAX_QUERY]
-    answers = {"keyword": _keyword(index, query, task.lower())}
+    answers = {"keyword": _run_keyword(index, query, task.lower())}
     # As in the paper, a stage runs only when the stage before found nothing.
     if not answers["keyword"].candidates:
-        answers["embedding"] = _embedding(index, query, task, neighbours)
+        answers["embedding"] = _run_embedding(index, query, task, neighbours)
         if not answers["embedding"].candidates:
-            answers["llm"] = _llm(index, query, task, choose)
+            answers["llm"] = _run_llm(index, query, task, choose)
     return answers
 
 
-def _all(index: Index, query: SearchQuery) -> Iterator[IndexEntry]:
+def _all_entries(index: Index, query: SearchQuery) -> Iterator[IndexEntry]:
     """Yield every visible entry, page by page."""
     after = None
     while page := index.entries(kind=query.kind, scopes=query.scopes, limit=_PAGE, after=after):
@@ -91,16 +91,16 @@ def _all(index: Index, query: SearchQuery) -> Iterator[IndexEntry]:
         after = (page[-1].name, page[-1].kind.value, page[-1].scope)
 
 
-def _keyword(index: Index, query: SearchQuery, task: str) -> StageResult:
-    for entry in _all(index, query):
+def _run_keyword(index: Index, query: SearchQuery, task: str) -> StageResult:
+    for entry in _all_entries(index, query):
         for trigger in entry.triggers:
             # An empty trigger would be part of every task.
             if trigger.strip() and trigger.lower() in task:
-                return _one(entry, 1.0, f'trigger "{trigger}" is part of the task')
+                return _single_result(entry, 1.0, f'trigger "{trigger}" is part of the task')
     return StageResult((), "no trigger is part of the task")
 
 
-def _embedding(index: Index, query: SearchQuery, task: str, neighbours: Neighbours | None) -> StageResult:
+def _run_embedding(index: Index, query: SearchQuery, task: str, neighbours: Neighbours | None) -> StageResult:
     if neighbours is None:
         return StageResult((), "skipped: no embedder is installed")
     nearest = neighbours.begin(task).described(query.kind, query.scopes, within=PAPER_PATIENCE)
@@ -111,34 +111,34 @@ def _embedding(index: Index, query: SearchQuery, task: str, neighbours: Neighbou
         return StageResult((), f"no description has a cosine above 0 ({nearest.said})")
     if cosine < NEAR:
         return StageResult((), f"the nearest description has cosine {cosine:.3f}, under {NEAR} ({nearest.said})")
-    entry = next((entry for entry in _all(index, query) if entry.id == id_), None)
+    entry = next((entry for entry in _all_entries(index, query) if entry.id == id_), None)
     if entry is None:
         return StageResult((), "the nearest was removed meanwhile")
-    return _one(entry, min(cosine, 1.0), f"cosine {cosine:.3f} between the task and its description")
+    return _single_result(entry, min(cosine, 1.0), f"cosine {cosine:.3f} between the task and its description")
 
 
-def _llm(index: Index, query: SearchQuery, task: str, choose: Choose | None) -> StageResult:
+def _run_llm(index: Index, query: SearchQuery, task: str, choose: Choose | None) -> StageResult:
     if choose is None:
         return StageResult((), "skipped: no model is configured")
     # One more than the prompt holds tells whether the list was cut.
-    listed = list(islice(_all(index, query), MOST_LISTED + 1))
-    whole = "" if len(listed) <= MOST_LISTED else f" (asked about the first {MOST_LISTED:,} of the library)"
-    listed = listed[:MOST_LISTED]
-    if not listed:
+    entries = list(islice(_all_entries(index, query), MOST_LISTED + 1))
+    whole = "" if len(entries) <= MOST_LISTED else f" (asked about the first {MOST_LISTED:,} of the library)"
+    entries = entries[:MOST_LISTED]
+    if not entries:
         return StageResult((), "there is nothing to choose from")
     try:
-        chosen, why = choose(task, listed)
+        chosen, why = choose(task, entries)
     except EvolvableError as error:
         return StageResult((), f"skipped: {error}")
     if chosen is None:
         return StageResult((), f"none: {why}{whole}")
-    entry = next((entry for entry in listed if entry.id == chosen.id), None)
+    entry = next((entry for entry in entries if entry.id == chosen.id), None)
     if entry is None:
         return StageResult((), f"none: the answer is not in the list{whole}")
-    return _one(entry, JUDGED, f"chosen by the model: {why}{whole}")
+    return _single_result(entry, JUDGED, f"chosen by the model: {why}{whole}")
 
 
-def _one(entry: IndexEntry, confidence: float, why: str) -> StageResult:
+def _single_result(entry: IndexEntry, confidence: float, why: str) -> StageResult:
     return StageResult((Match(entry, confidence=confidence, why=why, sure=True),), f"{entry.ref}: {why}")
 
 
@@ -181,7 +181,7 @@ def search_cascade(
     scopes: Sequence[str] | None = None,
     limit: int = 5,
     mode: str = "auto",
-    means: SearchDependencies | None = None,
+    dependencies: SearchDependencies | None = None,
 ) -> CascadeResult:
     """Return the resources of one kind that fit a task, best first.
 
@@ -189,16 +189,21 @@ def search_cascade(
     mode: a key of MODES. Raises InvalidArgument for an empty task, a limit out of 1 to MAX_LIMIT or another mode;
     InvalidRef for another kind.
     """
-    means = means or SearchDependencies()
+    dependencies = dependencies or SearchDependencies()
     _check(task, limit, mode)
     query = SearchQuery(task, parse_kind(kind), scopes, max(limit, _AT_LEAST), max(limit, SHORTLIST))
-    sure_from = SURE if means.fits is None else max(SURE, means.fits)  # a threshold that is given can only raise it
+    sure_from = (
+        SURE if dependencies.fits is None else max(SURE, dependencies.fits)
+    )  # a threshold that is given can only raise it
     if mode == "paper":
-        return _search_paper(index, query, means)
+        return _search_paper(index, query, dependencies)
     # The embedder works on the task while the index is searched.
-    pending = means.neighbours.begin(task) if mode == "auto" and means.neighbours is not None else None
+    pending = dependencies.neighbours.begin(task) if mode == "auto" and dependencies.neighbours is not None else None
     results: dict[str, StageResult] = {}
-    threshold, rule = FITS if means.fits is None else means.fits, VerdictRule(0, sure_from)  # 0: size unknown
+    threshold, rule = (
+        FITS if dependencies.fits is None else dependencies.fits,
+        VerdictRule(0, sure_from),
+    )  # 0: size unknown
     nearest: Sequence[int] = ()
     words = TaskWords.of(task) if mode in ("auto", "keyword") else None
     signals = index.candidates(
@@ -208,7 +213,7 @@ def search_cascade(
         kind=query.kind,
         scopes=scopes,
         limit=query.limit,
-        listed=LIST_ALL,
+        list_limit=LIST_ALL,
         own=2 * query.limit + BY_ITSELF,  # the keyword and the text stage have at most so many matches
     )
     ranking = signals.ranking if mode in ("auto", "text") else None
@@ -219,24 +224,26 @@ def search_cascade(
         if pending is not None and not is_clear(fused):  # vectors change nothing where the words are clear
             fused = fuse_with_vectors(index, query, ranking, pending)
         nearest = fused.similar.nearest if fused.similar else ()
-        threshold = fits_from(ranking.documents) if means.fits is None else means.fits
+        threshold = fits_from(ranking.documents) if dependencies.fits is None else dependencies.fits
         rule = VerdictRule(ranking.documents, sure_from)
         alone = "keyword" not in results or not results["keyword"].candidates  # then nothing is merged
         results |= report_hybrid(fused, pending, query.first if alone else query.limit)
-    merged = _by_past_tasks(index, task, _merged(results, threshold), threshold)
-    rule = _comparable(rule, merged, ranking, task)
+    merged = _apply_past_tasks(index, task, _merge_matches(results, threshold), threshold)
+    rule = _adapt_rule(rule, merged, ranking, task)
     found = CascadeResult(tuple(merged[:limit]), rule.verdict(merged), _reports(results), threshold, rule)
     if found.verdict is not Verdict.CHOOSE or ranking is None:
         return found
-    ids = _further_ids(signals, merged, nearest, means)
+    ids = _further_ids(signals, merged, nearest, dependencies)
     entries = index.visible_entries(ids, kind=query.kind, scopes=query.scopes) if ids else {}
     found = replace(found, further=_further(signals, merged, list(entries.values())))
-    thinker = means.thinker if mode == "auto" else None  # the other modes are fixed stages, to compare with
-    return found if thinker is None else _judged(found, task, merged, thinker, index.answers)
+    judge_model = (
+        dependencies.judge_model if mode == "auto" else None
+    )  # the other modes are fixed stages, to compare with
+    return found if judge_model is None else _apply_judge(found, task, merged, judge_model, index.answers)
 
 
 def _further_ids(
-    signals: Candidates, merged: Sequence[Match], nearest: Sequence[int], means: SearchDependencies
+    signals: Candidates, merged: Sequence[Match], nearest: Sequence[int], dependencies: SearchDependencies
 ) -> Sequence[int]:
     """Return what else may be for the task; () where every entry is known.
 
@@ -244,7 +251,7 @@ def _further_ids(
     """
     if signals.every is not None:
         return ()
-    proven = means.proven(LISTED) if means.proven is not None else ()
+    proven = dependencies.proven(LISTED) if dependencies.proven is not None else ()
     return likely_ids(signals, merged, nearest, proven)
 
 
@@ -255,18 +262,18 @@ def _further(signals: Candidates, merged: Sequence[Match], entries: Sequence[Ind
     return further_choices(entries, merged, max(0, MOST - len(merged)))
 
 
-def _comparable(rule: VerdictRule, merged: Sequence[Match], ranking: Ranking | None, task: str) -> VerdictRule:
+def _adapt_rule(rule: VerdictRule, merged: Sequence[Match], ranking: Ranking | None, task: str) -> VerdictRule:
     """Return the rule for a task whose words may be of another language than the library's."""
     # A task without a searchable word (`asked` is empty) stays `none` in every language.
-    if rule.verdict(merged) is Verdict.NONE and ranking is not None and ranking.asked and is_foreign(task):
+    if rule.verdict(merged) is Verdict.NONE and ranking is not None and ranking.terms and is_foreign(task):
         return replace(rule, comparable=False)
     return rule
 
 
-def _search_paper(index: Index, query: SearchQuery, means: SearchDependencies) -> CascadeResult:
-    answers = search_evoagent(index, query, means.neighbours, _chooser(means, index.answers))
-    threshold = FITS if means.fits is None else means.fits
-    matches = tuple(_merged(answers, threshold))
+def _search_paper(index: Index, query: SearchQuery, dependencies: SearchDependencies) -> CascadeResult:
+    answers = search_evoagent(index, query, dependencies.neighbours, _make_chooser(dependencies, index.answers))
+    threshold = FITS if dependencies.fits is None else dependencies.fits
+    matches = tuple(_merge_matches(answers, threshold))
     verdict = Verdict.SURE if matches else Verdict.NONE
     # The paper has no threshold after its stages: what one of them returns is the answer.
     return CascadeResult(matches, verdict, _reports(answers), threshold, VerdictRule(0, sure_from=0.0))
@@ -283,10 +290,10 @@ def _check(task: str, limit: int, mode: str) -> None:
 
 
 def _reports(results: Mapping[str, StageResult]) -> tuple[StageReport, ...]:
-    return tuple(StageReport(stage, result.said) for stage, result in results.items())
+    return tuple(StageReport(stage, result.report) for stage, result in results.items())
 
 
-def _merged(results: Mapping[str, StageResult], fits: float) -> list[Match]:
+def _merge_matches(results: Mapping[str, StageResult], fits: float) -> list[Match]:
     """Return one match for each resource, in the order of confidence, those that a stage is sure of first.
 
     Stages count as independent witnesses: all are wrong only if each is. Matches keep the order of their stage where no
@@ -296,8 +303,8 @@ def _merged(results: Mapping[str, StageResult], fits: float) -> list[Match]:
     # From the last stage to the first, so that in `_join` the earlier stage is `one`, and its reason comes first.
     for stage in reversed(list(results)):
         for match in results[stage].candidates:
-            match.stage, known = stage, merged.get(match.entry.id)
-            merged[match.entry.id] = _join(match, known) if known else match
+            match.stage, other_match = stage, merged.get(match.entry.id)
+            merged[match.entry.id] = _join(match, other_match) if other_match else match
     ordered = sorted(merged.values(), key=lambda match: (not match.sure, -match.confidence))
     for match in ordered:
         # Rounded here, so that everything below compares the numbers that the answer shows.
@@ -307,7 +314,7 @@ def _merged(results: Mapping[str, StageResult], fits: float) -> list[Match]:
     return ordered
 
 
-def _by_past_tasks(index: Index, task: str, merged: list[Match], fits: float) -> list[Match]:
+def _apply_past_tasks(index: Index, task: str, merged: list[Match], fits: float) -> list[Match]:
     """Return the matches after what is known of nearly this task; a sure one stays.
 
     One that was wrong for it is less likely, one that a person named is LABELLED. The best match fits when a session
@@ -335,21 +342,21 @@ def _correct(match: Match, past: PastTasks) -> None:
         match.confidence = round(match.confidence * CORRECTED, 3)
 
 
-def _join(one: Match, other: Match) -> Match:
+def _join(match: Match, other: Match) -> Match:
     """Return a match of one stage with what another stage says of the same resource."""
-    if not one.sure and one.confidence < other.confidence:
-        one.stage = other.stage
-    one.confidence = 1 - (1 - one.confidence) * (1 - other.confidence)
-    one.why = "; ".join(filter(None, (one.why, other.why)))
-    one.sure, one.enough = one.sure or other.sure, one.enough or other.enough
-    return one
+    if not match.sure and match.confidence < other.confidence:
+        match.stage = other.stage
+    match.confidence = 1 - (1 - match.confidence) * (1 - other.confidence)
+    match.why = "; ".join(filter(None, (match.why, other.why)))
+    match.sure, match.enough = match.sure or other.sure, match.enough or other.enough
+    return match
 
 
-def _judged(
+def _apply_judge(
     found: CascadeResult,
     task: str,
     merged: Sequence[Match],
-    thinker: LanguageModel,
+    judge_model: LanguageModel,
     memory: MutableMapping[str, str],
 ) -> CascadeResult:
     """Return the result after the judge's choice; when the judge fails, the result with its choice for the caller.
@@ -362,11 +369,11 @@ def _judged(
         most, length = LIST_ALL, MOST_DESCRIPTION
     choices = judge_stage.make_choices([match.entry for match in shortlist])
     try:
-        judged = judge_stage.ask_judge(task, choices, thinker, memory, most=most, most_description=length)
+        judged = judge_stage.ask_judge(task, choices, judge_model, memory, most=most, most_description=length)
     # A judge without an answer costs the search nothing: the caller chooses.
     except ProviderError as error:
         return replace(found, stages=(*found.stages, StageReport("judge", error.text)))
-    stages = (*found.stages, StageReport("judge", judged.said))
+    stages = (*found.stages, StageReport("judge", judged.report))
     if judged.ref is None:
         return replace(found, verdict=Verdict.NONE, stages=stages, further=())
     chosen = next(match for match in shortlist if match.ref == judged.ref)
@@ -379,17 +386,17 @@ def _judged(
     return replace(found, matches=matches, verdict=Verdict.SURE, stages=stages, further=())
 
 
-def _chooser(means: SearchDependencies, memory: MutableMapping[str, str]) -> Choose | None:
-    thinker = means.thinker
-    if thinker is None:
+def _make_chooser(dependencies: SearchDependencies, memory: MutableMapping[str, str]) -> Choose | None:
+    judge_model = dependencies.judge_model
+    if judge_model is None:
         return None
 
     def choose(task: str, entries: Sequence[IndexEntry]) -> tuple[IndexEntry | None, str]:
         choices = judge_stage.make_choices(entries)
         judged = judge_stage.ask_judge(
-            task, choices, thinker, memory, most=MOST_LISTED, most_description=MOST_DESCRIPTION
+            task, choices, judge_model, memory, most=MOST_LISTED, most_description=MOST_DESCRIPTION
         )
-        return next((entry for entry in entries if str(entry.ref) == judged.ref), None), judged.why or judged.said
+        return next((entry for entry in entries if str(entry.ref) == judged.ref), None), judged.why or judged.report
 
     return choose
 
@@ -428,7 +435,7 @@ def break_ties(
         ordered += sorted(
             tied,
             key=lambda match: (
-                -_bound(proofs.get(match.entry.id), match.entry.id in capped),
+                -_evidence_bound(proofs.get(match.entry.id), match.entry.id in capped),
                 near.get(match.entry.scope, len(near)),
             ),
         )
@@ -436,7 +443,7 @@ def break_ties(
     return tuple(ordered)
 
 
-def _bound(proof: SuccessCounts | None, capped: bool) -> float:
+def _evidence_bound(proof: SuccessCounts | None, capped: bool) -> float:
     """Return the value of evidence: of verified ends alone where there are any, else of reported ones up to CAP."""
     if proof is None:
         return 0.0

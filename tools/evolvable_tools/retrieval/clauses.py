@@ -18,12 +18,12 @@ def cut_at_words(text: str, length: int) -> str:
     line = " ".join(text.split())
     if len(line) <= length:
         return line
-    kept = line[: max(0, length - 1)]
-    if not line[len(kept)].isspace():
-        begun = kept.rpartition(" ")[0]
-        kept = begun if 2 * len(begun) >= len(kept) else kept  # a text without spaces is cut between two characters
-    kept = kept.rstrip(" ,;:")
-    return f"{kept}…" if kept else ""
+    cut = line[: max(0, length - 1)]
+    if not line[len(cut)].isspace():
+        begun = cut.rpartition(" ")[0]
+        cut = begun if 2 * len(begun) >= len(cut) else cut  # a text without spaces is cut between two characters
+    cut = cut.rstrip(" ,;:")
+    return f"{cut}…" if cut else ""
 
 
 class Excerpts:
@@ -55,7 +55,7 @@ def _difference(at: int, lines: Sequence[str], words: Sequence[set[str]]) -> tup
     (0, 0) where there is none.
     """
     own = words[at]
-    others = [its for other, its in enumerate(words) if other != at and _are_alike(own, its)]
+    others = [other_words for other, other_words in enumerate(words) if other != at and _are_alike(own, other_words)]
     rest = own.difference(*others) if others else set()
     best, most = (0, 0), 0
     for clause in _CLAUSE.finditer(lines[at][:_MOST]) if rest else ():
@@ -65,6 +65,6 @@ def _difference(at: int, lines: Sequence[str], words: Sequence[set[str]]) -> tup
     return best
 
 
-def _are_alike(one: set[str], other: set[str]) -> bool:
+def _are_alike(first: set[str], second: set[str]) -> bool:
     # `max`: a text without words is like no other.
-    return len(one & other) >= ALIKE * max(1, min(len(one), len(other)))
+    return len(first & second) >= ALIKE * max(1, min(len(first), len(second)))

@@ -92,13 +92,13 @@ def match_exact(task: TaskWords, phrases: Collection[TriggerPhrase], limit: int)
 
     phrases: those of the index whose words are side by side in the task.
     """
-    places = _longest(list(_places(phrases, task.words)), task)
+    places = _keep_longest(list(_find_places(phrases, task.words)), task)
     best: dict[int, Match] = {}
-    for place, claims in zip(places, _claims(places), strict=True):
-        candidate = _candidate(place, task, claims)
-        known = best.get(candidate.entry.id)
+    for place, claims in zip(places, _count_claims(places), strict=True):
+        candidate = _make_match(place, task, claims)
+        earlier = best.get(candidate.entry.id)
         # A name of one word that only occurs has the confidence 0 and is no match.
-        if candidate.confidence > (known.confidence if known else 0):
+        if candidate.confidence > (earlier.confidence if earlier else 0):
             best[candidate.entry.id] = candidate
     candidates = sorted(best.values(), key=lambda c: (-c.confidence, c.entry.name))[:limit]
     if not candidates:
@@ -106,34 +106,34 @@ def match_exact(task: TaskWords, phrases: Collection[TriggerPhrase], limit: int)
     return StageResult(tuple(candidates), f"{candidates[0].entry.ref}: {candidates[0].why}")
 
 
-def _places(phrases: Collection[TriggerPhrase], task: Sequence[str]) -> Iterator[_Place]:
+def _find_places(phrases: Collection[TriggerPhrase], task: Sequence[str]) -> Iterator[_Place]:
     """Yield the places of the phrases in the task. A name has to match exactly as it is written."""
     if not phrases:
         return
-    said = terms(task)
+    task_terms = terms(task)
     runs: dict[int, dict[str, list[int]]] = {}
     for phrase in phrases:
-        its = phrase.text.split(" ")
-        length = len(its)
+        phrase_words = phrase.text.split(" ")
+        length = len(phrase_words)
         if length > min(LONGEST_PHRASE, len(task)):
             continue
         # The runs of a length are made once, for all phrases of that length.
-        starts = runs.get(length) or runs.setdefault(length, _runs(said, length))
-        for start in starts.get(" ".join(terms(its)), ())[:_MOST_PLACES]:
-            exact = list(task[start : start + length]) == its
+        starts = runs.get(length) or runs.setdefault(length, _runs(task_terms, length))
+        for start in starts.get(" ".join(terms(phrase_words)), ())[:_MOST_PLACES]:
+            exact = list(task[start : start + length]) == phrase_words
             if exact or phrase.source != "name":
                 yield _Place(phrase, start, start + length, exact)
 
 
-def _runs(said: Sequence[str], length: int) -> dict[str, list[int]]:
+def _runs(task_terms: Sequence[str], length: int) -> dict[str, list[int]]:
     """Return every run of that many words, and where in the task it begins."""
     starts: dict[str, list[int]] = {}
-    for at in range(len(said) - length + 1):
-        starts.setdefault(" ".join(said[at : at + length]), []).append(at)
+    for at in range(len(task_terms) - length + 1):
+        starts.setdefault(" ".join(task_terms[at : at + length]), []).append(at)
     return starts
 
 
-def _claims(places: Sequence[_Place]) -> list[int]:
+def _count_claims(places: Sequence[_Place]) -> list[int]:
     """Return for each place how many resources claim its phrase; resources of exactly that name take precedence."""
     claimants: dict[str, set[int]] = {}
     namesakes: dict[str, set[int]] = {}
@@ -144,9 +144,9 @@ def _claims(places: Sequence[_Place]) -> list[int]:
     return [len((namesakes if place.is_own_name else claimants)[place.phrase.text]) for place in places]
 
 
-def _longest(places: list[_Place], task: TaskWords) -> list[_Place]:
+def _keep_longest(places: list[_Place], task: TaskWords) -> list[_Place]:
     """Return the places that do not lie inside a longer one. A name that is not called hides no trigger."""
-    kept: list[_Place] = []
+    chosen: list[_Place] = []
     reach: dict[int, int] = {}
     spans: set[tuple[int, int]] = set()
     # The longest first, so that what covers a place is known before what lies inside of it.
@@ -155,21 +155,21 @@ def _longest(places: list[_Place], task: TaskWords) -> list[_Place]:
         # Phrases of the same span stay together: several resources may claim the same words.
         if span not in spans and reach.get(place.start, 0) >= place.end:
             continue
-        kept.append(place)
+        chosen.append(place)
         if span not in spans and (place.phrase.source != "name" or _confidence(place, task)[0] >= SURE):
             spans.add(span)
             for at in range(*span):
                 reach[at] = max(reach.get(at, 0), place.end)
-    return kept
+    return chosen
 
 
-def _candidate(place: _Place, task: TaskWords, claims: int) -> Match:
+def _make_match(place: _Place, task: TaskWords, claims: int) -> Match:
     entry = place.phrase.entry
-    said = f'{place.phrase.source} "{entry.name if place.phrase.source == "name" else place.phrase.text}"'
+    quoted_phrase = f'{place.phrase.source} "{entry.name if place.phrase.source == "name" else place.phrase.text}"'
     confidence, how = _confidence(place, task)
     # A phrase of several resources distinguishes them less.
     confidence /= claims
-    return Match(entry, confidence=confidence, why=f"{said} {how}", sure=confidence >= SURE)
+    return Match(entry, confidence=confidence, why=f"{quoted_phrase} {how}", sure=confidence >= SURE)
 
 
 def _confidence(place: _Place, task: TaskWords) -> tuple[float, str]:
@@ -183,7 +183,9 @@ def _confidence(place: _Place, task: TaskWords) -> tuple[float, str]:
     if not place.exact:
         how = "stands in the task in other forms"
         # Another form of the words is weaker evidence, and a single word in another form only a hint.
-        return (_stands(length) - 0.04 if length > 1 else 0.4) if len(task.words) <= _LONG_TASK else 0.1, how
+        return (_trigger_confidence(length) - 0.04 if length > 1 else 0.4) if len(
+            task.words
+        ) <= _LONG_TASK else 0.1, how
     if length == len(task.words):
         return 1.0, "is the task"
     short = len(task.words) <= _SHORT_TASK
@@ -197,11 +199,11 @@ def _confidence(place: _Place, task: TaskWords) -> tuple[float, str]:
     if place.phrase.text in task.quoted and (length > 1 or len(task.words) <= _LONG_TASK):
         return 0.97, "stands quoted in the task"
     if length > 1:
-        return (_stands(length) if len(task.words) <= _LONG_TASK else 0.4), "stands in the task"
+        return (_trigger_confidence(length) if len(task.words) <= _LONG_TASK else 0.4), "stands in the task"
     return (0.5 if short else 0.1), "stands in the task"
 
 
-def _stands(length: int) -> float:
+def _trigger_confidence(length: int) -> float:
     """Return the confidence of a trigger of several words: longer ones rank higher."""
     # From .85 for two words to .93 for six: always above SURE, and below a name that is called.
     return 0.85 + 0.02 * min(length - 2, 4)

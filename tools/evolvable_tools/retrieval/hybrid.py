@@ -68,7 +68,7 @@ class FusedRanking:
     @cached_property
     def content(self) -> set[str]:
         """The words of the query that are no function words."""
-        return {asked.words for asked in self.ranking.asked.values() if not asked.pair} - FUNCTION_WORDS
+        return {term.words for term in self.ranking.terms.values() if not term.pair} - FUNCTION_WORDS
 
 
 def order_by_words(ranking: Ranking, query: SearchQuery, similar: SimilarResources | None = None) -> FusedRanking:
@@ -78,7 +78,7 @@ def order_by_words(ranking: Ranking, query: SearchQuery, similar: SimilarResourc
     for hit in hits:
         hit.fused = hit.score / best
     plain = FusedRanking(hits, ranking, similar)
-    return _reordered(plain, _words_scores(plain, query), COMPARED)
+    return _reorder(plain, _words_scores(plain, query), COMPARED)
 
 
 def fuse_with_vectors(index: Index, query: SearchQuery, ranking: Ranking, pending: PendingNeighbours) -> FusedRanking:
@@ -91,9 +91,9 @@ def fuse_with_vectors(index: Index, query: SearchQuery, ranking: Ranking, pendin
     others = set(similar.nearest).difference(weighed)
     weighed |= index.weigh(ranking, others)
     # The best score is 0 where the library has no word of the task; then the cosines alone decide.
-    top = max((its.score for its in weighed.values()), default=0.0) or 1.0
-    cosines = _with_usual(similar.cosines, weighed)
-    both = {id_: its.score / top + MEANING * cosines[id_] for id_, its in weighed.items()}
+    top = max((document_score.score for document_score in weighed.values()), default=0.0) or 1.0
+    cosines = _fill_missing_cosines(similar.cosines, weighed)
+    both = {id_: document_score.score / top + MEANING * cosines[id_] for id_, document_score in weighed.items()}
     # The id breaks ties, so that equal sums have one order in every process.
     best = sorted(both, key=lambda id_: (-both[id_], id_))[: query.limit]
     matches = index.matches(ranking, {id_: weighed[id_] for id_ in best})
@@ -127,21 +127,21 @@ def sibling_bonus(ranking: Ranking, task: str, first: Sequence[Match]) -> list[f
 
     task: what the ranking was made for.
     """
-    known = ranking.mass - ranking.unknown
+    known_mass = ranking.mass - ranking.unknown
     # Without a rival there is nothing to distinguish, and without a known word no unit to measure in.
-    if len(first) < 2 or known <= 0:
+    if len(first) < 2 or known_mass <= 0:
         return [0.0] * len(first)
     ranking.explain(first)
-    said: Set[str] = ranking.asked.keys()
+    task_terms: Set[str] = ranking.terms.keys()
     if len(task) > _SHORT:  # of a long task the query may have left words out
-        said = said | set(terms(tokenize(task[:MAX_QUERY])))
+        task_terms = task_terms | set(terms(tokenize(task[:MAX_QUERY])))
     own = [own_words(hit) for hit in first]
     having = Counter(chain.from_iterable(own))
     weight = ranking.query.weights
     # A word that all of them have weighs nothing, one that few have nearly its whole weight.
     rare = {word: weight[word] * (1 - count / len(first)) for word, count in having.items() if word in weight}
     return [
-        NAMED * _named(hit, said) + DISTINCT / known * sum(rare.get(word, 0.0) for word in words)
+        NAMED * _named_share(hit, task_terms) + DISTINCT / known_mass * sum(rare.get(word, 0.0) for word in words)
         for hit, words in zip(first, own, strict=True)
     ]
 
@@ -151,10 +151,10 @@ def own_words(hit: Match) -> set[str]:
     return {part.word for part in hit.parts if part.field not in _OTHER_FIELDS}
 
 
-def _named(hit: Match, said: Set[str]) -> float:
+def _named_share(hit: Match, task_terms: Set[str]) -> float:
     """Return the share of the resource's name that the query has, 0 to 1."""
     name = _name_terms(hit.entry.name)
-    return len(name & said) / max(1, len(name))
+    return len(name & task_terms) / max(1, len(name))
 
 
 # Names repeat from search to search; the bound keeps a large library from filling the memory.
@@ -180,8 +180,8 @@ def reorder_closest(fused: FusedRanking, words: Mapping[int, float]) -> FusedRan
     """
     if fused.similar is None or len(fused.hits) < 2:
         return fused
-    cosines = _with_usual(fused.similar.cosines, [hit.entry.id for hit in fused.hits])
-    found = _reordered(fused, {id_: words[id_] + NEAR * cosine for id_, cosine in cosines.items()}, len(fused.hits))
+    cosines = _fill_missing_cosines(fused.similar.cosines, [hit.entry.id for hit in fused.hits])
+    found = _reorder(fused, {id_: words[id_] + NEAR * cosine for id_, cosine in cosines.items()}, len(fused.hits))
     # Only the first few were compared token by token, so only these have a sum and exchange places.
     late = {id_: LATE * nearness for id_, nearness in fused.similar.late.items() if id_ in words}
     sums = {id_: words[id_] + COSINE * cosines[id_] + nearness for id_, nearness in late.items()}
@@ -193,26 +193,26 @@ def _with_learned(fused: FusedRanking, sums: Mapping[int, float], first: int) ->
 
     first: how many places the sums alone decide; with learned tasks REORDERED.
     """
-    without = _reordered(fused, sums, first)
+    without = _reorder(fused, sums, first)
     learned = fused.similar.learned if fused.similar is not None else {}
     # Only the part above FAR counts below, so that the sum does not jump there.
     near = {id_: learned[id_] for id_ in sums if learned.get(id_, 0.0) > FAR}
     if not near:
         return without
-    taught = _reordered(fused, {**sums, **{id_: sums[id_] + LEARNED * (near[id_] - FAR) for id_ in near}}, REORDERED)
-    before, after = ([hit.entry.id for hit in its.hits[:REORDERED]] for its in (without, taught))
+    taught = _reorder(fused, {**sums, **{id_: sums[id_] + LEARNED * (near[id_] - FAR) for id_ in near}}, REORDERED)
+    before, after = ([hit.entry.id for hit in ranking.hits[:REORDERED]] for ranking in (without, taught))
     moved = {id_: before.index(id_) - after.index(id_) for id_ in near if id_ in before and id_ in after}
     return replace(taught, moved=moved)
 
 
-def _with_usual(cosines: Mapping[int, float], ids: Collection[int]) -> dict[int, float]:
+def _fill_missing_cosines(cosines: Mapping[int, float], ids: Collection[int]) -> dict[int, float]:
     """Return the cosine of each resource; one without a vector yet counts as near as the median of the others."""
-    known = sorted(cosines[id_] for id_ in ids if id_ in cosines)
-    usual = known[len(known) // 2] if known else 0.0
+    known_cosines = sorted(cosines[id_] for id_ in ids if id_ in cosines)
+    usual = known_cosines[len(known_cosines) // 2] if known_cosines else 0.0
     return {id_: cosines.get(id_, usual) for id_ in ids}
 
 
-def _reordered(fused: FusedRanking, sums: Mapping[int, float], first: int) -> FusedRanking:
+def _reorder(fused: FusedRanking, sums: Mapping[int, float], first: int) -> FusedRanking:
     """Return the ranking with those of its first few that have a sum in the order of their sums."""
     places = [at for at, hit in enumerate(fused.hits[:first]) if hit.entry.id in sums]
     if len(places) < 2:
@@ -265,7 +265,7 @@ class ConfidenceFeatures:
 def confidence_features(fused: FusedRanking, at: int) -> ConfidenceFeatures:
     """Return the features of one hit."""
     hit, ranking, content = fused.hits[at], fused.ranking, fused.content
-    said = own_words(hit) & content
+    matched_words = own_words(hit) & content
     # A missing rival counts as 0: the only match leads by its whole score.
     others = [other.fused for place, other in enumerate(fused.hits) if place != at][:_OTHERS]
     lead, size = hit.fused - sum(others) / _OTHERS, math.log(ranking.documents + PRIOR)
@@ -278,7 +278,7 @@ def confidence_features(fused: FusedRanking, at: int) -> ConfidenceFeatures:
         weight=math.log(ranking.mass + 1e-3),
         size=size,
         length=math.log(1 + len(content)),
-        of_itself=len(said) / max(1, len(content)),
+        of_itself=len(matched_words) / max(1, len(content)),
         lead=lead,
         lead_in_size=lead * (size - _MIDDLE),
         pairs=math.log1p(sum(part.field == "pairs" for part in hit.parts)),
@@ -336,8 +336,8 @@ def confidence(signals: ConfidenceFeatures, model: Mapping[str, float]) -> float
 
 def logit(signals: ConfidenceFeatures, model: Mapping[str, float]) -> float:
     """Return the logit of the confidence."""
-    known = [field.name for field in fields(ConfidenceFeatures) if field.name in model]
-    return float(model["constant"] + sum(model[name] * getattr(signals, name) for name in known))
+    feature_names = [field.name for field in fields(ConfidenceFeatures) if field.name in model]
+    return float(model["constant"] + sum(model[name] * getattr(signals, name) for name in feature_names))
 
 
 def confidences(fused: FusedRanking, most: int | None = None) -> Sequence[float]:
@@ -395,12 +395,12 @@ def report_hybrid(fused: FusedRanking, pending: PendingNeighbours | None, most: 
     # The words alone would not have found the others.
     within = {scored.entry.id for scored in fused.ranking.scored[: len(fused.hits)]}
     for hit, sure in zip(fused.hits, confidences(fused, most), strict=False):
-        hit.confidence, hit.why, hit.enough = sure, _why(hit, fused), _has_enough(hit, fused)
+        hit.confidence, hit.why, hit.enough = sure, _explain(hit, fused), _has_enough(hit, fused)
         (by_words if hit.cosine is None or hit.entry.id in within else by_meaning).append(hit)
-    results = {"text": StageResult(tuple(by_words), _said(fused))}
+    results = {"text": StageResult(tuple(by_words), _describe_best(fused))}
     if pending is not None:
-        said = fused.similar.said if fused.similar else pending.trouble or _NOT_NEEDED
-        results["embedding"] = StageResult(tuple(by_meaning), said)
+        report = fused.similar.said if fused.similar else pending.trouble or _NOT_NEEDED
+        results["embedding"] = StageResult(tuple(by_meaning), report)
     return results
 
 
@@ -410,13 +410,13 @@ def _has_enough(hit: Match, fused: FusedRanking) -> bool:
     One word of the task is never enough, two are if the resource says both of itself, and common ones weigh little.
     """
     content, weights = fused.content, fused.ranking.query.weights
-    held = {part.word for part in hit.parts} & content
+    matched_words = {part.word for part in hit.parts} & content
     if len(content) <= _FEW_WORDS and len(own_words(hit) & content) < _FEW_WORDS:
         return False
-    return sum(weights.get(word, 0.0) for word in held) >= ENOUGH
+    return sum(weights.get(word, 0.0) for word in matched_words) >= ENOUGH
 
 
-def _said(fused: FusedRanking) -> str:
+def _describe_best(fused: FusedRanking) -> str:
     ranking = fused.ranking
     if not ranking.scored:
         return "no word of the task occurs in the library" if ranking.mass else "the task has no words"
@@ -424,13 +424,13 @@ def _said(fused: FusedRanking) -> str:
     return f"{best.entry.ref} is the best, {best.coverage * known_share(ranking):.0%} of the task's weight is in it"
 
 
-def _why(hit: Match, fused: FusedRanking) -> str:
+def _explain(hit: Match, fused: FusedRanking) -> str:
     """Return the words that contributed most, the sentence with them, the cosine, and the learned task that is near."""
     reasons = []
     if hit.parts:
-        shown = _shown(hit.parts)
-        reasons.append("words: " + ", ".join(f"{word} ({field})" for word, field in shown))
-        passage = _passage(hit.entry.description, [word for word, _ in shown])
+        top_words = _top_words(hit.parts)
+        reasons.append("words: " + ", ".join(f"{word} ({field})" for word, field in top_words))
+        passage = _passage(hit.entry.description, [word for word, _ in top_words])
         if passage:
             reasons.append(f'"{passage}"')
     if hit.cosine is not None:
@@ -442,7 +442,7 @@ def _why(hit: Match, fused: FusedRanking) -> str:
     return "; ".join(reasons)
 
 
-def _shown(parts: Sequence[TermScore]) -> list[tuple[str, str]]:
+def _top_words(parts: Sequence[TermScore]) -> list[tuple[str, str]]:
     """Return the words that contributed most to a score, each with the field where it weighs most."""
     sums: dict[str, float] = defaultdict(float)
     fields: dict[str, TermScore] = {}
@@ -461,11 +461,11 @@ def _shown(parts: Sequence[TermScore]) -> list[tuple[str, str]]:
 
 def _passage(description: str, matched: Sequence[str]) -> str:
     """Return the sentence of the description with most of the words, shortened; empty without any."""
-    wanted = set(terms(matched))
+    wanted_terms = set(terms(matched))
     best, most = "", 0
     # Bounded, because each sentence is analyzed and a description may be long.
     for sentence in _SENTENCE.split(description[:2_000]):
-        count = len(wanted.intersection(terms(tokenize(sentence))))
+        count = len(wanted_terms.intersection(terms(tokenize(sentence))))
         if count > most:
             best, most = sentence.strip(), count
     return best if len(best) <= _MOST_PASSAGE else f"{best[: _MOST_PASSAGE - 1].rstrip()}…"

@@ -64,13 +64,13 @@ class JudgeChoice:
 class JudgeVerdict:
     """The judge's choice: a ref, or None when none fits; then the confidence is 0.
 
-    said: one line for the report. remembered: the answer came from the cache.
+    report: one line for the report. remembered: the answer came from the cache.
     """
 
     ref: str | None
     confidence: float
     why: str
-    said: str
+    report: str
     remembered: bool
 
 
@@ -79,17 +79,17 @@ def make_choices(entries: Sequence[IndexEntry]) -> tuple[JudgeChoice, ...]:
 
     More than MAX_CHOICES get no such words, which keeps the prompt short.
     """
-    apart = _told_apart(entries) if len(entries) <= MAX_CHOICES else [""] * len(entries)
+    apart = _distinguishing_lines(entries) if len(entries) <= MAX_CHOICES else [""] * len(entries)
     return tuple(
-        JudgeChoice(str(entry.ref), entry.version, entry.name, entry.description, its)
-        for entry, its in zip(entries, apart, strict=True)
+        JudgeChoice(str(entry.ref), entry.version, entry.name, entry.description, own_words)
+        for entry, own_words in zip(entries, apart, strict=True)
     )
 
 
 def ask_judge(
     task: str,
     shortlist: Sequence[JudgeChoice],
-    thinker: LanguageModel,
+    judge_model: LanguageModel,
     memory: MutableMapping[str, str],
     *,
     most: int = MAX_CHOICES,
@@ -102,30 +102,30 @@ def ask_judge(
     counts as empty. Raises ProviderError when there is no answer.
     """
     if not shortlist:
-        return JudgeVerdict(None, 0.0, "there was nothing to choose from", f"{thinker.name} was not asked", False)
+        return JudgeVerdict(None, 0.0, "there was nothing to choose from", f"{judge_model.name} was not asked", False)
     read = [replace(choice, description=_cut(choice.description, most_description)) for choice in shortlist[:most]]
-    labelled = _labelled(task, read)
-    key = _key(task, thinker.name, labelled.values())
+    labelled = _label_choices(task, read)
+    key = _key(task, judge_model.name, labelled.values())
     # The cache is in the index, which may be busy or damaged; the model can be asked all the same.
-    kept = None
+    cached_answer = None
     with contextlib.suppress(EvolvableError):
-        kept = memory.get(key)
-    known = _recalled(kept, labelled)
-    if known is not None:
-        return _judged(known[0], known[1], thinker.name, True)
+        cached_answer = memory.get(key)
+    cached_choice = _read_cached(cached_answer, labelled)
+    if cached_choice is not None:
+        return _make_verdict(cached_choice[0], cached_choice[1], judge_model.name, True)
     attempts: list[ModelAttempt] = []
     try:
-        answer = thinker.think(replace(_request(task, labelled), attempted=attempts.append))
+        answer = judge_model.think(replace(_request(task, labelled), attempted=attempts.append))
     except WrongAnswer as error:
         # A label that is not in the list is an answer. Without any it is a failure.
         if not isinstance(error.answer.get("choice"), str):
             raise
-        return _judged(*_verdict(error.answer, labelled), _answered_by(thinker, attempts), False)
-    choice, why = _verdict(answer, labelled)
+        return _make_verdict(*_read_choice(error.answer, labelled), _answered_by(judge_model, attempts), False)
+    choice, why = _read_choice(answer, labelled)
     # A cache that cannot be written must not lose the answer.
     with contextlib.suppress(EvolvableError):
         memory[key] = json.dumps({"ref": choice.ref if choice else None, "why": why})
-    return _judged(choice, why, _answered_by(thinker, attempts), False)
+    return _make_verdict(choice, why, _answered_by(judge_model, attempts), False)
 
 
 def _answered_by(model: LanguageModel, attempts: Sequence[ModelAttempt]) -> str:
@@ -133,7 +133,7 @@ def _answered_by(model: LanguageModel, attempts: Sequence[ModelAttempt]) -> str:
     return attempts[-1].model if attempts else model.name
 
 
-def _labelled(task: str, shortlist: Iterable[JudgeChoice]) -> dict[str, JudgeChoice]:
+def _label_choices(task: str, shortlist: Iterable[JudgeChoice]) -> dict[str, JudgeChoice]:
     """Return the choices under their labels.
 
     The task alone decides their order: labels reveal no rank, and no text can know its label in advance.
@@ -173,7 +173,7 @@ def _request(task: str, labelled: Mapping[str, JudgeChoice]) -> Request:
     return Request(INSTRUCTIONS, data, schema, role="judge")
 
 
-def _verdict(answer: Mapping[str, Any], labelled: Mapping[str, JudgeChoice]) -> tuple[JudgeChoice | None, str]:
+def _read_choice(answer: Mapping[str, Any], labelled: Mapping[str, JudgeChoice]) -> tuple[JudgeChoice | None, str]:
     """Return the choice of an answer, and why."""
     label = answer["choice"]
     if label != _NONE and label not in labelled:
@@ -183,22 +183,24 @@ def _verdict(answer: Mapping[str, Any], labelled: Mapping[str, JudgeChoice]) -> 
     return labelled.get(label), _cut(" ".join(why.split()), _MOST_WHY)
 
 
-def _judged(choice: JudgeChoice | None, why: str, who: str, remembered: bool) -> JudgeVerdict:
+def _make_verdict(choice: JudgeChoice | None, why: str, model_name: str, remembered: bool) -> JudgeVerdict:
     verdict = f"chose {choice.ref}" if choice else "says that none fits"
-    said = f"{who} {verdict}{' (remembered)' if remembered else ''}"
-    return JudgeVerdict(choice.ref if choice else None, JUDGED if choice else 0.0, why, said, remembered)
+    report = f"{model_name} {verdict}{' (remembered)' if remembered else ''}"
+    return JudgeVerdict(choice.ref if choice else None, JUDGED if choice else 0.0, why, report, remembered)
 
 
-def _key(task: str, who: str, shortlist: Iterable[JudgeChoice]) -> str:
+def _key(task: str, model_name: str, shortlist: Iterable[JudgeChoice]) -> str:
     """Return the cache key of an answer: a digest of all that it depends on."""
     seen = sorted([c.ref, c.version, c.name, c.description, c.tells_apart] for c in shortlist)
-    return _digest([INSTRUCTIONS, who, task, seen]).hex()
+    return _digest([INSTRUCTIONS, model_name, task, seen]).hex()
 
 
-def _recalled(kept: str | None, labelled: Mapping[str, JudgeChoice]) -> tuple[JudgeChoice | None, str] | None:
+def _read_cached(
+    cached_answer: str | None, labelled: Mapping[str, JudgeChoice]
+) -> tuple[JudgeChoice | None, str] | None:
     """Return the cached answer, None when there is none or it cannot be read."""
     try:
-        value = json.loads(kept or "")
+        value = json.loads(cached_answer or "")
         ref, why = value["ref"], str(value["why"])
     # RecursionError: JSON that is nested too deeply.
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -215,26 +217,26 @@ def _digest(value: Any) -> bytes:
     return hashlib.sha256(json.dumps(value).encode("ascii")).digest()
 
 
-def _told_apart(entries: Sequence[IndexEntry]) -> list[str]:
+def _distinguishing_lines(entries: Sequence[IndexEntry]) -> list[str]:
     """Return for each the words that only it has, as one line."""
-    said = [_said(entry) for entry in entries]
-    entries_with = Counter(root for its in said for root in {_root(word) for word in its})
-    made = []
-    for its in said:
-        own = _first_of_each_root(word for word in its if entries_with[_root(word)] == 1)[:_OWN_WORDS]
-        made.append(f"only here: {', '.join(own)}" if own else "nothing but its name and place")
-    return made
+    words_of_entries = [_entry_words(entry) for entry in entries]
+    entries_with = Counter(root for words in words_of_entries for root in {_root(word) for word in words})
+    lines = []
+    for words in words_of_entries:
+        own = _first_of_each_root(word for word in words if entries_with[_root(word)] == 1)[:_OWN_WORDS]
+        lines.append(f"only here: {', '.join(own)}" if own else "nothing but its name and place")
+    return lines
 
 
-def _said(entry: IndexEntry) -> list[str]:
+def _entry_words(entry: IndexEntry) -> list[str]:
     """Return the words of an entry, once each; its name comes last, since the ref has it too."""
     text = " ".join([*entry.triggers, entry.description[:MAX_DESCRIPTION], entry.name])
     return [word for word in dict.fromkeys(tokenize(text)) if word not in FUNCTION_WORDS and len(word) > 1]
 
 
-def _first_of_each_root(said: Iterable[str]) -> list[str]:
+def _first_of_each_root(words: Iterable[str]) -> list[str]:
     first: dict[str, str] = {}
-    for word in said:
+    for word in words:
         first.setdefault(_root(word), word)
     return list(first.values())
 

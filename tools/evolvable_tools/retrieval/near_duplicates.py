@@ -55,15 +55,16 @@ class NearDuplicate:
     `shared`: triggers and quoted phrases that both claim, else the words that weigh most. `likeness`: 0 to 1.
     """
 
-    one: str
+    newcomer: str
     other: str
     shared: tuple[str, ...]
     likeness: float
 
     @property
-    def said(self) -> str:
+    def line(self) -> str:
         """One line for a person."""
-        return f"{self.one} and {self.other} answer the same questions ({self.likeness:.0%} alike: {_listed(self)})"
+        likeness = f"{self.likeness:.0%} alike: {_list_shared(self)}"
+        return f"{self.newcomer} and {self.other} answer the same questions ({likeness})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class NearDuplicateReport:
     """Pairs, the most alike first, and one line: how many there are, and how many resources were not compared."""
 
     pairs: tuple[NearDuplicate, ...]
-    said: str
+    summary: str
 
 
 SeenScopes = Callable[[str], Sequence[str]]
@@ -100,19 +101,19 @@ def find_near_duplicates(
     than EACH newcomers are compared with before any is searched for. progress: called with the resources compared, and
     all of them, then with those searched for.
     """
-    asked: dict[int, dict[int, Match]] = {}
+    searches: dict[int, dict[int, Match]] = {}
     found: dict[frozenset[str], NearDuplicate] = {}
     around = cache(seen)
     likely = newcomers if len(newcomers) <= EACH else _overlapping(newcomers, others, around, progress)
-    for entry in _counted(likely[:MOST_SEARCHED], progress):
+    for entry in _with_progress(likely[:MOST_SEARCHED], progress):
         # A pair is found from both of its sides, and reported once.
-        for pair in _pairs(index, entry, around(entry.scope), asked):
-            found.setdefault(frozenset((pair.one, pair.other)), pair)
-    pairs = sorted(found.values(), key=lambda pair: (-pair.likeness, pair.one, pair.other))[:limit]
-    return NearDuplicateReport(tuple(pairs), _said(len(found), len(pairs), len(likely) - MOST_SEARCHED))
+        for pair in _find_pairs(index, entry, around(entry.scope), searches):
+            found.setdefault(frozenset((pair.newcomer, pair.other)), pair)
+    pairs = sorted(found.values(), key=lambda pair: (-pair.likeness, pair.newcomer, pair.other))[:limit]
+    return NearDuplicateReport(tuple(pairs), _summarize(len(found), len(pairs), len(likely) - MOST_SEARCHED))
 
 
-def _counted(entries: Sequence[IndexEntry], progress: Callable[[int, int], None] | None) -> Iterator[IndexEntry]:
+def _with_progress(entries: Sequence[IndexEntry], progress: Callable[[int, int], None] | None) -> Iterator[IndexEntry]:
     """Yield the entries; before each, report how many were yielded."""
     for number, entry in enumerate(entries):
         if progress is not None:
@@ -127,12 +128,14 @@ def _overlapping(
     progress: Callable[[int, int], None] | None,
 ) -> list[IndexEntry]:
     """Return the newcomers that share a trigger, or enough of their words by weight, with another visible resource."""
-    known = {entry.id: entry for entry in (*newcomers, *others)}
-    claims = Counter((entry.kind, " ".join(tokenize(text))) for entry in known.values() for text in entry.triggers)
-    shared = _SharedWords(list(known.values()))
+    entries_by_id = {entry.id: entry for entry in (*newcomers, *others)}
+    claims = Counter(
+        (entry.kind, " ".join(tokenize(text))) for entry in entries_by_id.values() for text in entry.triggers
+    )
+    shared = _SharedWords(list(entries_by_id.values()))
     return [
         entry
-        for entry in _counted(newcomers, progress)
+        for entry in _with_progress(newcomers, progress)
         if any(claims[entry.kind, " ".join(tokenize(text))] > 1 for text in entry.triggers)
         or shared.overlaps(entry, seen(entry.scope))
     ]
@@ -184,7 +187,9 @@ class _SharedWords:
         beside &= ~(1 << place)
         # The bitmap holds a few that share a little less, because units are rounded up. So each is weighed exactly.
         # where both bits are set.
-        return any(self._weigh(place, other) for other in _places(self._sharing(text, _OVERLAP * mass) & beside))
+        return any(
+            self._shares_enough(place, other) for other in _places(self._sharing(text, _OVERLAP * mass) & beside)
+        )
 
     def _sharing(self, text: Set[str], least: float) -> int:
         """Return which entries share words of this weight, and a few that share a little less.
@@ -202,9 +207,9 @@ class _SharedWords:
                     at += 1
         return _at_least(planes, math.ceil(least / self._unit - _ROUNDING))
 
-    def _weigh(self, one: int, other: int) -> bool:
-        shared = sum(self._weight[word] for word in self._words[one] & self._words[other])
-        return shared >= _OVERLAP * max(self._masses[one], self._masses[other])
+    def _shares_enough(self, first: int, second: int) -> bool:
+        shared = sum(self._weight[word] for word in self._words[first] & self._words[second])
+        return shared >= _OVERLAP * max(self._masses[first], self._masses[second])
 
 
 def _bitmap(places: Sequence[int]) -> int:
@@ -239,38 +244,40 @@ def _at_least(planes: Sequence[int], number: int) -> int:
     return more | same
 
 
-def _said(found: int, shown: int, left: int) -> str:
+def _summarize(found: int, listed: int, left: int) -> str:
     pairs = f"{found} {'pair answers' if found == 1 else 'pairs answer'} the same questions" if found else "none found"
     parts = [pairs]
-    if shown < found:
-        parts.append(f"the {shown} most alike are listed")
+    if listed < found:
+        parts.append(f"the {listed} most alike are listed")
     if left > 0:
         parts.append(f"{left:,} more share most of their words with another and were not compared")
     return "; ".join(parts)
 
 
-def _pairs(
-    index: Index, entry: IndexEntry, scopes: Sequence[str], asked: dict[int, dict[int, Match]]
+def _find_pairs(
+    index: Index, entry: IndexEntry, scopes: Sequence[str], searches: dict[int, dict[int, Match]]
 ) -> Iterator[NearDuplicate]:
-    """Yield the near duplicates of one resource. `asked`: earlier searches of this call, by resource."""
+    """Yield the near duplicates of one resource. `searches`: earlier searches of this call, by resource."""
     # A search is the cost here, so each resource is searched for once in a call.
-    found = asked.get(entry.id) or asked.setdefault(entry.id, _search(index, entry, scopes))
+    found = searches.get(entry.id) or searches.setdefault(entry.id, _search(index, entry, scopes))
     own = found.get(entry.id)
-    claimed = _claimed(index, entry, scopes)
+    claimed = _claimants(index, entry, scopes)
     likely = [s for s in found.values() if own and s.entry.id != entry.id and _share(s, own) >= _LIKELY]
-    checked = [s for s in likely if own and _named(entry, own, s) >= _NAMED][:_CHECKED]
+    checked = [s for s in likely if own and _named_share(entry, own, s) >= _NAMED][:_CHECKED]
     for other in checked:
-        back = asked.get(other.entry.id) or asked.setdefault(other.entry.id, _search(index, other.entry, scopes))
+        back = searches.get(other.entry.id) or searches.setdefault(other.entry.id, _search(index, other.entry, scopes))
         # Both ways, because a long text answers the questions of a short one that does not answer its own.
         likeness = (_share(other, own) + _share(back.get(entry.id), back.get(other.entry.id))) / 2
         # Removed from `claimed`, so that the loop below does not yield it again.
         triggers = claimed.pop(other.entry.id, (other.entry, set[str]()))[1]
-        siblings = _siblings(entry, other, back.get(entry.id))
+        siblings = _are_siblings(entry, other, back.get(entry.id))
         if likeness >= (_SIBLINGS if siblings else ALIKE) or triggers:
             yield _confusable(entry, other.entry, triggers, other, likeness)
     # A shared trigger alone is confusable, however different the texts are.
-    for one, triggers in list(claimed.values())[:_CHECKED]:
-        yield _confusable(entry, one, triggers, found.get(one.id), _share(found.get(one.id), own))
+    for other_entry, triggers in list(claimed.values())[:_CHECKED]:
+        yield _confusable(
+            entry, other_entry, triggers, found.get(other_entry.id), _share(found.get(other_entry.id), own)
+        )
 
 
 def _search(index: Index, entry: IndexEntry, scopes: Sequence[str]) -> dict[int, Match]:
@@ -288,21 +295,21 @@ def _share(other: Match | None, own: Match | None) -> float:
     return min(1.0, other.score / own.score) if other and own and own.score > 0 else 0.0
 
 
-def _named(entry: IndexEntry, own: Match, other: Match) -> float:
+def _named_share(entry: IndexEntry, own: Match, other: Match) -> float:
     """Return the share of the name's weight in the other's own words, 0 to 1."""
     name = _name(entry)
     weights: dict[str, float] = defaultdict(float)
     for part in own.parts:
         if part.word in name:
             weights[part.word] += part.score
-    said = _of_itself(other)
-    return sum(weight for word, weight in weights.items() if word in said) / (sum(weights.values()) or 1.0)
+    own_words = _own_words(other)
+    return sum(weight for word, weight in weights.items() if word in own_words) / (sum(weights.values()) or 1.0)
 
 
-def _siblings(entry: IndexEntry, other: Match, back: Match | None) -> bool:
+def _are_siblings(entry: IndexEntry, other: Match, back: Match | None) -> bool:
     """Return whether the names have a word in common, and each has one that the other's own words lack."""
     ours, theirs = _name(entry), _name(other.entry)
-    return bool(ours & theirs and ours - _of_itself(other) and back and theirs - _of_itself(back))
+    return bool(ours & theirs and ours - _own_words(other) and back and theirs - _own_words(back))
 
 
 def _name(entry: IndexEntry) -> set[str]:
@@ -310,11 +317,11 @@ def _name(entry: IndexEntry) -> set[str]:
     return {word for word in tokenize(entry.name) if not word.isdigit()} - FUNCTION_WORDS
 
 
-def _of_itself(scored: Match) -> set[str]:
+def _own_words(scored: Match) -> set[str]:
     return {part.word for part in scored.parts if part.field in _OF_ITSELF}
 
 
-def _claimed(index: Index, entry: IndexEntry, scopes: Sequence[str]) -> dict[int, tuple[IndexEntry, set[str]]]:
+def _claimants(index: Index, entry: IndexEntry, scopes: Sequence[str]) -> dict[int, tuple[IndexEntry, set[str]]]:
     """Return the other resources with one of its triggers, each with those triggers, as words."""
     triggers = {" ".join(tokenize(trigger)) for trigger in entry.triggers} - {""}
     claimed: dict[int, tuple[IndexEntry, set[str]]] = {}
@@ -328,12 +335,12 @@ def _claimed(index: Index, entry: IndexEntry, scopes: Sequence[str]) -> dict[int
 def _confusable(
     entry: IndexEntry, other: IndexEntry, triggers: Set[str], scored: Match | None, likeness: float
 ) -> NearDuplicate:
-    phrases = sorted(triggers | (_quoted(entry.description) & _quoted(other.description)))
+    phrases = sorted(triggers | (_quoted_phrases(entry.description) & _quoted_phrases(other.description)))
     shared = phrases or _heaviest(scored)
     return NearDuplicate(str(entry.ref), str(other.ref), tuple(shared[:_SHOWN]), round(likeness, 3))
 
 
-def _quoted(description: str) -> set[str]:
+def _quoted_phrases(description: str) -> set[str]:
     """Return the quoted phrases, as words between single spaces."""
     return {" ".join(tokenize(next(filter(None, m.groups())))) for m in _QUOTED.finditer(description)} - {""}
 
@@ -346,5 +353,5 @@ def _heaviest(scored: Match | None) -> list[str]:
     return sorted(weights, key=lambda word: -weights[word])
 
 
-def _listed(pair: NearDuplicate) -> str:
+def _list_shared(pair: NearDuplicate) -> str:
     return ", ".join(f'"{text}"' if " " in text else text for text in pair.shared) or "nearly the same text"

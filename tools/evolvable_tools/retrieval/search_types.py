@@ -44,7 +44,7 @@ class StageResult:
     """The candidates of a stage, best first, and one line about them."""
 
     candidates: "tuple[Match, ...]"
-    said: str
+    report: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +104,15 @@ def fits_from(resources: int) -> float:
 class SearchDependencies:
     """The dependencies of a search other than the index.
 
-    neighbours: the embedder. thinker: the judge, asked where the caller would choose. client_thinks: without one, the
-    client's model is asked, by sampling. fits: the threshold of a match that fits, and the least confidence of a sure
-    one, None for the usual ones. proven: returns the ids of so many resources of any kind with the most successes.
+    neighbours: the embedder. judge_model: the judge, asked where the caller would choose. uses_client_model: without
+    one, the client's model is asked, by sampling. fits: the threshold of a match that fits, and the least confidence of
+    a sure one, None for the usual ones. proven: returns the ids of so many resources of any kind with the most
+    successes.
     """
 
     neighbours: "Neighbours | None" = None
-    thinker: "LanguageModel | None" = None
-    client_thinks: bool = False
+    judge_model: "LanguageModel | None" = None
+    uses_client_model: bool = False
     fits: float | None = None
     proven: Callable[[int], Sequence[int]] | None = None
 

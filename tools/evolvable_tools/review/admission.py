@@ -59,11 +59,11 @@ class EarlierProposal:
 
 def fingerprint(ref: Ref, says: str) -> str:
     """Return the key of a change: a hash of its kind, name and words without order, case and endings."""
-    said = " ".join(sorted(content_terms(says)))
-    return hashlib.sha256(f"{ref.kind}:{ref.name}\n{said}".encode()).hexdigest()[:32]
+    terms = " ".join(sorted(content_terms(says)))
+    return hashlib.sha256(f"{ref.kind}:{ref.name}\n{terms}".encode()).hexdigest()[:32]
 
 
-def proposed_before(library: Library, ref: Ref, says: str) -> list[EarlierProposal]:
+def similar_proposals(library: Library, ref: Ref, says: str) -> list[EarlierProposal]:
     """Return the proposals that wait or were turned down and are like this change, the most alike first."""
     proposals, own = library.store.backend.proposals, content_terms(says)
     found = []
@@ -83,7 +83,7 @@ def proposed_before(library: Library, ref: Ref, says: str) -> list[EarlierPropos
     return sorted(found, key=lambda double: -double.likeness)
 
 
-def there_already(library: Library, ref: Ref, says: str, files: Files) -> list[EarlierProposal]:
+def similar_resources(library: Library, ref: Ref, says: str, files: Files) -> list[EarlierProposal]:
     """Return the living resources of this kind that a new one is like, by its description or by its text."""
     own, body = content_terms(says), content_terms(_text(files))
     found = []
@@ -100,14 +100,14 @@ def there_already(library: Library, ref: Ref, says: str, files: Files) -> list[E
     return sorted(found, key=lambda double: -double.likeness)
 
 
-def jaccard(one: Set[str], other: Set[str]) -> float:
+def jaccard(left: Set[str], right: Set[str]) -> float:
     """Return the share of what two sets have in common, 0 to 1."""
-    return len(one & other) / len(one | other) if one or other else 0.0
+    return len(left & right) / len(left | right) if left or right else 0.0
 
 
 def _sessions(proposal: Proposal, grounds: Mapping[str, Any]) -> frozenset[str]:
     cited = grounds.get("evidence") or ()
-    return frozenset({str(proposal.session), *(str(one.get("session")) for one in cited)})
+    return frozenset({str(proposal.session), *(str(citation.get("session")) for citation in cited)})
 
 
 def _text(files: Files) -> str:
@@ -117,64 +117,64 @@ def _text(files: Files) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AdmittedCandidate:
-    """A candidate that keeps every rule. drafted: its change; draft: the proposal of it."""
+    """A candidate that keeps every rule. change: its change; draft: the proposal of it."""
 
     number: int
     candidate: ReviewCandidate
-    drafted: CandidateDraft
+    change: CandidateDraft
     draft: Draft
 
 
 def check_candidate(
-    case: RuleCase, number: int, made: CandidateDraft, before: list[AdmittedCandidate]
+    case: RuleCase, number: int, change: CandidateDraft, before: list[AdmittedCandidate]
 ) -> AdmittedCandidate:
     """Return a candidate with its change, which is sound, new, and refused by no scan.
 
     Raises RuleViolation.
     """
-    bench, candidate = case.bench, case.candidate
-    if made.files == made.before:
+    context, candidate = case.context, case.candidate
+    if change.files == change.before:
         raise RuleViolation("no_change", "It is there already.")
-    head = bench.library.store.head_or_none(made.ref)
+    head = context.library.store.head_or_none(change.ref)
     if head is not None and head.frozen:
-        raise RuleViolation("frozen", f"{made.ref} is frozen; only a person changes it.")
-    wrong = broken_rules(find_problems(made.ref.kind, made.ref.name, made.files))
+        raise RuleViolation("frozen", f"{change.ref} is frozen; only a person changes it.")
+    wrong = broken_rules(find_problems(change.ref.kind, change.ref.name, change.files))
     # A fault that was there before the edit is not the candidate's, and does not refuse it.
-    if wrong and not broken_rules(find_problems(made.ref.kind, made.ref.name, made.before)):
-        raise RuleViolation("unsound", f"It would not be a sound {made.ref.kind}: {wrong[0]}.")
-    _check_lines(candidate, made, short=bench.short)
-    near = _new_to_us(case, made, before)
-    found = scan(file_bytes(made.before) or None, file_bytes(made.files), made.ref.kind)
+    if wrong and not broken_rules(find_problems(change.ref.kind, change.ref.name, change.before)):
+        raise RuleViolation("unsound", f"It would not be a sound {change.ref.kind}: {wrong[0]}.")
+    _check_lines(candidate, change, short=context.short)
+    near = _check_is_new(case, change, before)
+    found = scan(file_bytes(change.before) or None, file_bytes(change.files), change.ref.kind)
     if found.blocks:
         worst = next(f.why for f in found.findings if f.severity == "high")
         raise RuleViolation("scan", f"The scan refuses it: {worst}")
     quotes = (cited.quote for cited in candidate.evidence)
     grounds = {
         "what": candidate.what,
-        "says": _says(candidate),
+        "says": _identity_text(candidate),
         "evidence": [
-            {"session": kept.session, "turn": kept.turn, "span": kept.id, "origin": kept.origin, "quote": quote}
-            for kept, quote in zip(case.cited, map(flatten_quote, quotes), strict=True)
+            {"session": span.session, "turn": span.turn, "span": span.id, "origin": span.origin, "quote": quote}
+            for span, quote in zip(case.cited, map(flatten_quote, quotes), strict=True)
         ],
         "near": [f"{double.what} ({double.state}, {double.likeness:.0%} alike)" for double in near],
-        "adds": dict(made.adds) if made.adds else None,
-        "cost": dict(bench.cost) if bench.cost else None,
+        "adds": dict(change.adds) if change.adds else None,
+        "cost": dict(context.cost) if context.cost else None,
         "counter_evidence": candidate.counter_evidence or None,
         "expected_signal": candidate.expected_signal or None,
         "risk": candidate.risk or None,
     }
-    mark = fingerprint(made.ref, _says(candidate))
+    mark = fingerprint(change.ref, _identity_text(candidate))
     draft = Draft(
-        *(made.ref, made.base, made.files, candidate.claim),
+        *(change.ref, change.base, change.files, candidate.claim),
         grounds=json.dumps(grounds, ensure_ascii=False),
         fingerprint=mark,
-        expires=bench.expires,
+        expires=context.expires,
         findings=dump_scan(found),
     )
-    return AdmittedCandidate(number, candidate, made, draft)
+    return AdmittedCandidate(number, candidate, change, draft)
 
 
-def _check_lines(candidate: ReviewCandidate, made: CandidateDraft, *, short: bool) -> None:
+def _check_lines(candidate: ReviewCandidate, change: CandidateDraft, *, short: bool) -> None:
     """Check that an edit is small, says something new, and leaves no line that says the contrary.
 
     Raises RuleViolation.
@@ -186,28 +186,31 @@ def _check_lines(candidate: ReviewCandidate, made: CandidateDraft, *, short: boo
     # misread.
     if ops & MOVES:
         return
-    if short and (lines := too_many_lines(made.before, made.files)):
+    if short and (lines := too_many_lines(change.before, change.files)):
         raise RuleViolation("bounds", f"A lesson changes at most {MAX_LINES} lines, not {lines}; say it shorter.")
-    if line := contradicted_line(made.before, made.files):
-        raise RuleViolation("contradicts", f"{made.ref} says the contrary: “{line[:120]}”; replace that line.")
-    if line := says_nothing_new(made.before, made.files):
-        raise RuleViolation("double", f"{made.ref} says so already: “{line[:120]}”.")
+    if line := contradicted_line(change.before, change.files):
+        raise RuleViolation("contradicts", f"{change.ref} says the contrary: “{line[:120]}”; replace that line.")
+    if line := says_nothing_new(change.before, change.files):
+        raise RuleViolation("double", f"{change.ref} says so already: “{line[:120]}”.")
 
 
-def _new_to_us(case: RuleCase, made: CandidateDraft, before: list[AdmittedCandidate]) -> list[EarlierProposal]:
+def _check_is_new(case: RuleCase, change: CandidateDraft, before: list[AdmittedCandidate]) -> list[EarlierProposal]:
     """Return the earlier proposals that a change is like without being the same.
 
     Raises RuleViolation when the same is there, waits, or was rejected.
     """
-    bench, candidate, says = case.bench, case.candidate, _says(case.candidate)
-    if any(fingerprint(one.drafted.ref, _says(one.candidate)) == fingerprint(made.ref, says) for one in before):
+    context, candidate, says = case.context, case.candidate, _identity_text(case.candidate)
+    if any(
+        fingerprint(earlier.change.ref, _identity_text(earlier.candidate)) == fingerprint(change.ref, says)
+        for earlier in before
+    ):
         raise RuleViolation("double", "An earlier candidate says the same.")
-    if candidate.what in MEMORY and (file := made.before.get(f"{made.ref.name}.md")) is not None:
-        known = parse_facts(file.data.decode("utf-8", "replace"))
-        if any(same_fact(fact, candidate.text) for fact in known):
-            raise RuleViolation("double", f"{made.ref} says so already.")
-    sessions = {kept.session for kept in case.cited}
-    found = proposed_before(bench.library, made.ref, says)
+    if candidate.what in MEMORY and (file := change.before.get(f"{change.ref.name}.md")) is not None:
+        facts = parse_facts(file.data.decode("utf-8", "replace"))
+        if any(same_fact(fact, candidate.text) for fact in facts):
+            raise RuleViolation("double", f"{change.ref} says so already.")
+    sessions = {span.session for span in case.cited}
+    found = similar_proposals(context.library, change.ref, says)
     for double in found:
         if double.state == OPEN:
             raise RuleViolation("double", f"{double.what} waits for a decision and says the same.")
@@ -215,14 +218,14 @@ def _new_to_us(case: RuleCase, made: CandidateDraft, before: list[AdmittedCandid
         if sessions <= double.sessions:
             reason = f"{double.what} said the same and was {double.state}; nothing is new."
             raise RuleViolation("rejected_before", reason)
-    if not made.base and made.ref.kind is not Kind.MEMORY and candidate.what is not CandidateKind.TASK:
-        live = there_already(bench.library, made.ref, says, made.files)
+    if not change.base and change.ref.kind is not Kind.MEMORY and candidate.what is not CandidateKind.TASK:
+        live = similar_resources(context.library, change.ref, says, change.files)
         if live:
             raise RuleViolation("double", f"{live[0].what} is {live[0].likeness:.0%} the same; propose an edit of it.")
     return found
 
 
-def _says(candidate: ReviewCandidate) -> str:
+def _identity_text(candidate: ReviewCandidate) -> str:
     """Return the words that identify a change."""
     if candidate.what in MEMORY or candidate.what is CandidateKind.TASK:
         return candidate.text
@@ -231,49 +234,53 @@ def _says(candidate: ReviewCandidate) -> str:
     return f"{candidate.name} {described or candidate.claim}" if candidate.files else candidate.claim
 
 
-def admit(bench: RuleContext, given: list[Mapping[str, Any]]) -> tuple[list[AdmittedCandidate], list[RefusedCandidate]]:
+def admit(
+    context: RuleContext, answers: list[Mapping[str, Any]]
+) -> tuple[list[AdmittedCandidate], list[RefusedCandidate]]:
     """Return the candidates that keep every rule, and those that do not, each with the first rule it breaks."""
     admitted: list[AdmittedCandidate] = []
     refusals: list[RefusedCandidate] = []
-    for number, one in enumerate(given, 1):
-        claim = str(one.get("claim", ""))[:MAX_CLAIM] if isinstance(one, Mapping) else ""
-        claim = bench.redactor.redact(claim)[0]
+    for number, answer in enumerate(answers, 1):
+        claim = str(answer.get("claim", ""))[:MAX_CLAIM] if isinstance(answer, Mapping) else ""
+        claim = context.redactor.redact(claim)[0]
         try:
             if number > candidates.MAX_CANDIDATES:
                 raise RuleViolation("too_many", f"At most {candidates.MAX_CANDIDATES} candidates are looked at.")
-            admitted.append(_admitted(bench, number, one, admitted))
+            admitted.append(_admit_one(context, number, answer, admitted))
         except RuleViolation as refusal:
             refusals.append(RefusedCandidate(number, claim, refusal.code, refusal.reason))
         except TryAgain:  # the answer is kept, and is admitted once more
             raise
         except EvolvableError as error:
-            refusals.append(RefusedCandidate(number, claim, "cannot_be_made", bench.redactor.redact(error.text)[0]))
+            refusals.append(RefusedCandidate(number, claim, "cannot_be_made", context.redactor.redact(error.text)[0]))
     return admitted, refusals
 
 
-def _admitted(
-    bench: RuleContext, number: int, given: Mapping[str, Any], before: list[AdmittedCandidate]
+def _admit_one(
+    context: RuleContext, number: int, answer: Mapping[str, Any], before: list[AdmittedCandidate]
 ) -> AdmittedCandidate:
     # What a model says is redacted before anything looks at it: a secret that it made up or kept is none of ours.
-    cleaned = bench.redactor.redact_value(given)[0]
+    cleaned = context.redactor.redact_value(answer)[0]
     try:
         candidate = candidates.parse_candidate(cleaned)
     except (ValueError, TypeError, KeyError) as error:
         raise RuleViolation("schema", f"It does not fit the schema: {error}.") from None
-    case = RuleCase(bench, candidate, tuple(_cited(bench, candidate)))
+    case = RuleCase(context, candidate, tuple(_find_cited_spans(context, candidate)))
     # Rules need no file of the library, so they run before the change is made and scanned.
     for rule in RULES:
         rule(case)
     try:
-        made = candidates.draft_change(bench.library, bench.caller, candidate, bench.packet.session, bench.today)
+        change = candidates.draft_change(
+            context.library, context.caller, candidate, context.packet.session, context.today
+        )
     except UnicodeDecodeError:
         raise RuleViolation("cannot_be_made", "The file to change is no text.") from None
-    return check_candidate(case, number, made, before)
+    return check_candidate(case, number, change, before)
 
 
-def _cited(bench: RuleContext, candidate: ReviewCandidate) -> list[EvidenceSpan]:
-    known = {kept.id: kept for kept in bench.packet.evidence}
-    missing = [cited.span for cited in candidate.evidence if cited.span not in known]
+def _find_cited_spans(context: RuleContext, candidate: ReviewCandidate) -> list[EvidenceSpan]:
+    spans = {span.id: span for span in context.packet.evidence}
+    missing = [cited.span for cited in candidate.evidence if cited.span not in spans]
     if missing:
         raise RuleViolation("no_such_span", f"There is no evidence {', '.join(missing[:5])}.")
-    return [known[cited.span] for cited in candidate.evidence]
+    return [spans[cited.span] for cited in candidate.evidence]

@@ -122,19 +122,19 @@ CANDIDATE: dict[str, Any] = SCHEMA["properties"]["candidates"]["items"]
 """JSON schema of one candidate."""
 
 
-def parse_candidate(given: Mapping[str, Any]) -> ReviewCandidate:
+def parse_candidate(answer: Mapping[str, Any]) -> ReviewCandidate:
     """Return a candidate. Raises ValueError, which says what does not fit the schema."""
-    if fault := schema_problem(given, CANDIDATE):
+    if fault := schema_problem(answer, CANDIDATE):
         raise ValueError(fault)
     texts = ("target", "name", "text", "check", "counter_evidence", "expected_signal", "risk")
     return ReviewCandidate(
-        what=CandidateKind(given["kind"]),
-        claim=" ".join(given["claim"].split()),
-        evidence=tuple(Citation(**one) for one in given["evidence"]),
-        edits=tuple(SkillEdit(**{**edit, "op": SkillEditOp(edit["op"])}) for edit in given.get("edits", ())),
-        files={file["path"]: file["text"] for file in given.get("files", ())},
-        scope=given.get("scope", "user"),
-        **{key: given.get(key, "").strip() for key in texts},
+        what=CandidateKind(answer["kind"]),
+        claim=" ".join(answer["claim"].split()),
+        evidence=tuple(Citation(**citation) for citation in answer["evidence"]),
+        edits=tuple(SkillEdit(**{**edit, "op": SkillEditOp(edit["op"])}) for edit in answer.get("edits", ())),
+        files={file["path"]: file["text"] for file in answer.get("files", ())},
+        scope=answer.get("scope", "user"),
+        **{key: answer.get(key, "").strip() for key in texts},
     )
 
 
@@ -167,8 +167,8 @@ def is_of_project(candidate: ReviewCandidate) -> bool:
     """Return whether a fact is one of the project that is open and not of the person, by its words or the quoted."""
     if candidate.what is not CandidateKind.FACT:
         return False
-    words = (candidate.text, *(cited.quote for cited in candidate.evidence))
-    return any(_OF_PROJECT.search(one) for one in words)
+    texts = (candidate.text, *(cited.quote for cited in candidate.evidence))
+    return any(_OF_PROJECT.search(text) for text in texts)
 
 
 def draft_change(
@@ -177,15 +177,15 @@ def draft_change(
     """Return the change of a candidate. Raises InvalidArgument and what the store raises for a name or a path."""
     scope = caller.scopes[0] if candidate.scope == "project" or is_of_project(candidate) else USER_SCOPE
     if candidate.what is CandidateKind.SKILL_EDIT:
-        return _edited(library, caller, candidate)
+        return _draft_edit(library, caller, candidate)
     if candidate.what in NEW_KINDS:
-        return _new(library, candidate, scope)
+        return _draft_new(library, candidate, scope)
     if candidate.what is CandidateKind.TASK:
-        return _task(library, candidate, session, scope)
-    return _fact(library, candidate, scope, day)
+        return _draft_task(library, candidate, session, scope)
+    return _draft_fact(library, candidate, scope, day)
 
 
-def _edited(library: Library, caller: Caller, candidate: ReviewCandidate) -> CandidateDraft:
+def _draft_edit(library: Library, caller: Caller, candidate: ReviewCandidate) -> CandidateDraft:
     head = library.store.head(Ref.parse(candidate.target).at(None), caller.scopes)
     before = library.store.files(head)
     files = dict(before)
@@ -199,7 +199,7 @@ def _apply(files: dict[str, File], edit: SkillEdit, ref: Ref) -> None:
     if path not in files:
         raise InvalidArgument(f"There is no file {path}.", f"The files: {', '.join(sorted(files))}.")
     if edit.op is SkillEditOp.TIGHTEN:
-        files[path] = File(_retrieval(files[path].data.decode("utf-8"), edit).encode(), files[path].mode)
+        files[path] = File(_edit_frontmatter(files[path].data.decode("utf-8"), edit).encode(), files[path].mode)
         return
     if not edit.old.strip():
         raise InvalidArgument(f"The edit of {path} names no text to change.", "Give a piece of it as old.")
@@ -223,7 +223,7 @@ def _apply(files: dict[str, File], edit: SkillEdit, ref: Ref) -> None:
         files[path] = File(re.sub(rb"(\r?\n)(?:\r?\n){2,}", rb"\1\1", files[path].data), files[path].mode)
 
 
-def _retrieval(text: str, edit: SkillEdit) -> str:
+def _edit_frontmatter(text: str, edit: SkillEdit) -> str:
     """Return a document with another description, other triggers, or both; nothing else of it differs."""
     head, fence, body = text.partition("\n---")
     if not fence:
@@ -239,14 +239,14 @@ def _retrieval(text: str, edit: SkillEdit) -> str:
         if not count:
             has = re.search(r"^metadata:[ \t]*$", head, re.MULTILINE)
             head = f"{head[: has.end()]}\n{line}{head[has.end() :]}" if has else f"{head}\nmetadata:\n{line}"
-    made = f"{head}{fence}{body}"
+    document = f"{head}{fence}{body}"
     # `\n---` may stand inside a value of the frontmatter; then the wrong place was split.
-    if parse_document(made.encode()).body != parse_document(text.encode()).body:
+    if parse_document(document.encode()).body != parse_document(text.encode()).body:
         raise InvalidArgument("The frontmatter cannot be edited safely.", "Edit it by hand.")
-    return made
+    return document
 
 
-def _new(library: Library, candidate: ReviewCandidate, scope: str) -> CandidateDraft:
+def _draft_new(library: Library, candidate: ReviewCandidate, scope: str) -> CandidateDraft:
     kind = NEW_KINDS[candidate.what]
     fields = parse_document(candidate.files.get(main_file(kind, ""), "").encode()).fields
     ref = Ref.parse(f"{kind}:{candidate.name or slugify(str(fields.get('name', '')))}").within(scope)
@@ -257,7 +257,7 @@ def _new(library: Library, candidate: ReviewCandidate, scope: str) -> CandidateD
     return CandidateDraft(ref, 0, {}, files)
 
 
-def _task(library: Library, candidate: ReviewCandidate, session: str, scope: str) -> CandidateDraft:
+def _draft_task(library: Library, candidate: ReviewCandidate, session: str, scope: str) -> CandidateDraft:
     ref, before, base = _current(library, TASKS.within(scope))
     # The id follows from session and text: the same task proposed again gets the same id.
     name = hashlib.sha256(f"{session}\n{candidate.text}".encode("utf-8", "replace")).hexdigest()[:12]
@@ -274,7 +274,7 @@ def _task(library: Library, candidate: ReviewCandidate, session: str, scope: str
     return CandidateDraft(ref, base, before, append_line(before or {"ENVIRONMENT.md": document}, **adds), adds)
 
 
-def _fact(library: Library, candidate: ReviewCandidate, scope: str, day: date) -> CandidateDraft:
+def _draft_fact(library: Library, candidate: ReviewCandidate, scope: str, day: date) -> CandidateDraft:
     # memory:PROJECT/USER is about a person, and no client reads it in the project's own files.
     target = "memory:MEMORY" if is_of_project(candidate) else candidate.target or "memory:USER"
     name = Ref.parse(target, Kind.MEMORY).name

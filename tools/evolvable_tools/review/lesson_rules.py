@@ -114,76 +114,76 @@ def too_many_lines(before: Files, after: Files) -> int:
 def says_nothing_new(before: Files, after: Files) -> str:
     """Return a line that is there and says all that a lesson adds, '' where the lesson says something else."""
     found = ""
-    for added, _, kept in _changes(before, after):
+    for added, _, unchanged in _changes(before, after):
         for line in added:
-            there = next((old for old, share in _windows(kept) if _says(old, line, share)), None)
-            if there is None and line.stems:
+            match = next((old for old, share in _windows(unchanged) if _covers(old, line, share)), None)
+            if match is None and line.stems:
                 return ""
-            found = there.text if there is not None else found
+            found = match.text if match is not None else found
     return found
 
 
 def contradicted_line(before: Files, after: Files) -> str:
     """Return a line that stays there and says the contrary of what a lesson adds, '' where there is none."""
-    for added, _, kept in _changes(before, after):
+    for added, _, unchanged in _changes(before, after):
         for line in added:
-            for old in kept:
+            for old in unchanged:
                 if contradict(line, old):
                     return old.text
     return ""
 
 
-def contradict(one: LineTerms, other: LineTerms) -> bool:
+def contradict(left: LineTerms, right: LineTerms) -> bool:
     """Return whether two lines about the same say the contrary of each other."""
-    if one.denies == other.denies and _swapped(one, other):
+    if left.denies == right.denies and _is_swapped(left, right):
         return True
-    shared = one.stems & other.stems
-    fewer = min(len(one.stems), len(other.stems))
+    shared = left.stems & right.stems
+    fewer = min(len(left.stems), len(right.stems))
     if fewer < 2 or len(shared) < 2 or len(shared) < ABOUT * fewer:
-        return _other_value(one, other)
-    if one.denies != other.denies and _named(one, other):
+        return _has_other_value(left, right)
+    if left.denies != right.denies and _forbids_same(left, right):
         return True
-    if one.denies == other.denies and _opposite_words(one, other):
+    if left.denies == right.denies and _has_opposite_words(left, right):
         return True
-    return _other_value(one, other)
+    return _has_other_value(left, right)
 
 
-def _swapped(one: LineTerms, other: LineTerms) -> bool:
+def _is_swapped(left: LineTerms, right: LineTerms) -> bool:
     """Return whether one line prefers what the other one puts behind."""
-    ours, theirs = ({tuple(map(str.casefold, pair)) for pair in _PREFERS.findall(line.text)} for line in (one, other))
+    ours, theirs = ({tuple(map(str.casefold, pair)) for pair in _PREFERS.findall(line.text)} for line in (left, right))
     return any((second, first) in theirs for first, second in ours)
 
 
-def _opposite_words(one: LineTerms, other: LineTerms) -> bool:
+def _has_opposite_words(left: LineTerms, right: LineTerms) -> bool:
     """Return whether one line has a word and the other its opposite."""
     for pair in _OPPOSITE:
-        mine, theirs = pair & one.words, pair & other.words
+        mine, theirs = pair & left.words, pair & right.words
         if len(mine) == 1 == len(theirs) and mine != theirs:
             return True
     return False
 
 
-def _named(one: LineTerms, other: LineTerms) -> bool:
+def _forbids_same(left: LineTerms, right: LineTerms) -> bool:
     """Return whether what one of two lines forbids is what the other asks for.
 
     Where they name values they have one in common; where one of them names none, nearly all other words are the same.
     """
-    if one.values and other.values:
-        return bool(one.values & other.values)
-    alike = len(one.stems & other.stems) >= SAID_IN_TWO * max(len(one.stems), len(other.stems))
-    return alike or not (one.values or other.values)
+    if left.values and right.values:
+        return bool(left.values & right.values)
+    alike = len(left.stems & right.stems) >= SAID_IN_TWO * max(len(left.stems), len(right.stems))
+    return alike or not (left.values or right.values)
 
 
-def _other_value(one: LineTerms, other: LineTerms) -> bool:
+def _has_other_value(left: LineTerms, right: LineTerms) -> bool:
     """Return whether two lines say the same of another number, or of another name where only one can hold."""
-    if one.denies or other.denies:
+    if left.denies or right.denies:
         return False
-    keys = {key for key, _ in one.slots} & {key for key, _ in other.slots}
-    ours, theirs = ({value for key, value in line.slots if key in keys} for line in (one, other))
-    if not ours - theirs or not theirs - ours or (one.values & theirs - ours) or (other.values & ours - theirs):
+    keys = {key for key, _ in left.slots} & {key for key, _ in right.slots}
+    ours, theirs = ({value for key, value in line.slots if key in keys} for line in (left, right))
+    if not ours - theirs or not theirs - ours or (left.values & theirs - ours) or (right.values & ours - theirs):
         return False
     frames = [
-        line.stems - content_terms(" ".join({*line.values, *(v for _, v in line.slots)})) for line in (one, other)
+        line.stems - content_terms(" ".join({*line.values, *(v for _, v in line.slots)})) for line in (left, right)
     ]
     shared = frames[0] & frames[1]
     # One word in place of another is another thing: functions and modules may each have their number of lines.
@@ -191,7 +191,7 @@ def _other_value(one: LineTerms, other: LineTerms) -> bool:
     return bool(shared) and nested and len(shared) >= HALF * max(len(frame) for frame in frames)
 
 
-def _says(old: LineTerms, new: LineTerms, share: float) -> bool:
+def _covers(old: LineTerms, new: LineTerms, share: float) -> bool:
     if not new.stems or old.denies != new.denies or new.values - old.values:
         return False
     if any(
@@ -225,8 +225,8 @@ def _changes(before: Files, after: Files) -> Iterable[tuple[list[LineTerms], lis
         # Frontmatter is metadata, which no lesson repeats or contradicts.
         body = new.partition("\n---\n")[2] if new.startswith("---") else new
         lines = [line for line in body.splitlines()[:MAX_TEXT_LINES] if line.strip() and not line.startswith("#")]
-        kept = [line for line in lines if line not in added]
-        yield tuple([line_terms(line) for line in lines] for lines in (added, removed, kept))  # type: ignore[misc]
+        unchanged = [line for line in lines if line not in added]
+        yield tuple([line_terms(line) for line in lines] for lines in (added, removed, unchanged))  # type: ignore[misc]
 
 
 def _text(files: Files, path: str) -> str:

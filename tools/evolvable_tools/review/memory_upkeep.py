@@ -54,27 +54,29 @@ def count_use(library: Library, caller: Caller, session: Session) -> None:
     if not found:
         return
     # Text that the library itself or a third party put in says nothing about what was needed.
-    own = (one for one in session.spans if one.origin not in ECHOED and one.origin not in UNTRUSTED and not one.copied)
-    said = "\n".join(f"{span.text[:20_000]} {span.input or ''}" for span in own)
-    words, names = content_terms(said), entities(said)
+    own = (
+        span for span in session.spans if span.origin not in ECHOED and span.origin not in UNTRUSTED and not span.copied
+    )
+    session_text = "\n".join(f"{span.text[:20_000]} {span.input or ''}" for span in own)
+    words, names = content_terms(session_text), entities(session_text)
     home = library.store.home
     # The lock covers the read, the count and the write; a lost count is better than a blocked
     # review.
     with contextlib.suppress(OSError, Timeout), FileLock(home / _LOCK, timeout=2, mode=0o600):
         counts = _read(home)
-        kept = {}
+        counted = {}
         for key, fact in found.items():
             before, needed = counts.get(key, LineUse()), is_needed(fact, words, names)
-            kept[key] = [before.seen + 1, before.needed + needed]
+            counted[key] = [before.seen + 1, before.needed + needed]
         # Lines of memories that this caller does not see keep their counts.
-        others = {key: [use.seen, use.needed] for key, use in counts.items() if key not in kept}
-        write_private(home / _FILE, json.dumps(others | kept) + "\n")
+        others = {key: [use.seen, use.needed] for key, use in counts.items() if key not in counted}
+        write_private(home / _FILE, json.dumps(others | counted) + "\n")
 
 
 def is_needed(fact: str, words: set[str], names: set[str]) -> bool:
     """Return whether a session with these words and names is about what a line says."""
-    wanted = content_terms(fact)
-    return bool(entities(fact) & names) or (bool(wanted) and len(wanted & words) >= NEEDED * len(wanted))
+    fact_terms = content_terms(fact)
+    return bool(entities(fact) & names) or (bool(fact_terms) and len(fact_terms & words) >= NEEDED * len(fact_terms))
 
 
 def unused_drafts(library: Library, caller: Caller, expires: str) -> list[Draft]:
@@ -84,12 +86,12 @@ def unused_drafts(library: Library, caller: Caller, expires: str) -> list[Draft]
     if not counts:
         return []
     proposals = library.store.backend.proposals
-    known = {one.fingerprint for state in (OPEN, REJECTED) for one in proposals.in_state(state, 500)}
+    earlier_marks = {proposal.fingerprint for state in (OPEN, REJECTED) for proposal in proposals.in_state(state, 500)}
     found = []
     for ref, version, text in _memories(library, caller):
         unused = [fact for fact in parse_facts(text) if _is_unused(counts.get(_key(ref, fact), LineUse()))]
         mark = hashlib.sha256("\n".join([str(ref), *sorted(unused)]).encode()).hexdigest()[:32]
-        if not unused or mark in known:
+        if not unused or mark in earlier_marks:
             continue
         number = f"{len(unused)} line{'s' * (len(unused) > 1)}"
         reason = f"No session of the last {SESSIONS} needed {number} of it: {'; '.join(unused)[:300]}"
@@ -111,7 +113,7 @@ def unused_drafts(library: Library, caller: Caller, expires: str) -> list[Draft]
 def memory_conflicts(library: Library, caller: Caller) -> list[str]:
     """Return a line for each two lines of the memories that say the contrary of each other."""
     lines = [(ref, fact) for ref, _, text in _memories(library, caller) for fact in parse_facts(text)]
-    pairs = ((one, other) for at, one in enumerate(lines) for other in lines[at + 1 :])
+    pairs = ((line, other) for at, line in enumerate(lines) for other in lines[at + 1 :])
     return [
         f"{ref}: “{fact}” and {other}: “{contrary}” say the contrary"
         for (ref, fact), (other, contrary) in pairs
@@ -141,12 +143,12 @@ def _key(ref: Ref, fact: str) -> str:
 
 def _read(home: Path) -> dict[str, LineUse]:
     try:
-        kept: Any = json.loads(read_regular(home / _FILE, _MAX))
+        document: Any = json.loads(read_regular(home / _FILE, _MAX))
     except (OSError, ValueError, RecursionError):
         return {}
-    rows: Iterable[tuple[Any, Any]] = kept.items() if isinstance(kept, dict) else ()
+    rows: Iterable[tuple[Any, Any]] = document.items() if isinstance(document, dict) else ()
     return {str(key): LineUse(*row) for key, row in rows if _is_row(row)}
 
 
 def _is_row(row: object) -> bool:
-    return isinstance(row, list) and len(row) == 2 and all(isinstance(one, int) and one >= 0 for one in row)
+    return isinstance(row, list) and len(row) == 2 and all(isinstance(count, int) and count >= 0 for count in row)

@@ -43,11 +43,11 @@ class ReviewBudget:
     price_out: float | None = None
 
 
-def stricter_budget(floor: ReviewBudget, said: ReviewBudget) -> ReviewBudget:
+def stricter_budget(floor: ReviewBudget, other: ReviewBudget) -> ReviewBudget:
     """Return the budget that allows no more than either of two. The prices are the floor's, where it has any."""
-    money = min((one.money for one in (floor, said) if one.money is not None), default=None)
-    priced = floor if floor.price_in is not None else said
-    return replace(priced, calls=min(floor.calls, said.calls), tokens=min(floor.tokens, said.tokens), money=money)
+    money = min((budget.money for budget in (floor, other) if budget.money is not None), default=None)
+    priced = floor if floor.price_in is not None else other
+    return replace(priced, calls=min(floor.calls, other.calls), tokens=min(floor.tokens, other.tokens), money=money)
 
 
 def parse_budget(text: str, floor: ReviewBudget | None = None) -> ReviewBudget:
@@ -55,21 +55,21 @@ def parse_budget(text: str, floor: ReviewBudget | None = None) -> ReviewBudget:
 
     floor: says what the setting does not. Raises InvalidArgument.
     """
-    said: dict[str, float] = {}
+    limits: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = part.partition("=")
         try:
             if name == "price":
-                said["price_in"], said["price_out"] = map(_amount, value.split("/"))
+                limits["price_in"], limits["price_out"] = map(_amount, value.split("/"))
             elif name in ("calls", "tokens", "money"):
-                said[name] = _amount(value)
+                limits[name] = _amount(value)
             else:
                 raise ValueError
         except ValueError:
             hint = "Write calls=10,tokens=200000,money=2,price=3/15: price is of a million tokens in and out."
             raise InvalidArgument(f"{part[:40]!r} is no limit of a budget.", hint) from None
-    whole = {name: int(said.pop(name)) for name in ("calls", "tokens") if name in said}
-    return replace(floor or ReviewBudget(), **whole, **said)  # type: ignore[arg-type]
+    whole = {name: int(limits.pop(name)) for name in ("calls", "tokens") if name in limits}
+    return replace(floor or ReviewBudget(), **whole, **limits)  # type: ignore[arg-type]
 
 
 def _amount(text: str) -> float:
@@ -89,19 +89,19 @@ class BudgetReservation:
 
 
 def reserve(
-    reviews: Reviews, budget: ReviewBudget, day: str, review: str, thinker: LanguageModel, request: Request
+    reviews: Reviews, budget: ReviewBudget, day: str, review: str, model: LanguageModel, request: Request
 ) -> BudgetReservation:
     """Reserve the most that a question can cost. Raises OverBudget, which says which limit it would pass."""
-    priced = getattr(thinker, "price", None) is not None
+    priced = getattr(model, "price", None) is not None
     # Without any price the cost of a call is unknown, so a limit of money could not be kept.
     if budget.money is not None and not priced and (budget.price_in is None or budget.price_out is None):
         hint = "Give the model a price (`evolvable role model add --price`), or add price=IN/OUT, of a million tokens."
         raise OverBudget("A limit of money is set and no price.", hint)
-    most = _most(budget, request, thinker)
+    most = _highest_cost(budget, request, model)
     limit = Spending(budget.calls, budget.tokens, float("inf") if budget.money is None else budget.money)
-    reserved = reviews.reserve(day, review, thinker.name, most, limit)
+    reserved = reviews.reserve(day, review, model.name, most, limit)
     if reserved is None:
-        spent = reviews.spent(day)
+        spent = reviews.spending_of(day)
         used = f"{spent.calls} of {budget.calls} calls, {spent.tokens:,} of {budget.tokens:,} tokens"
         money = f", {spent.money:.2f} of {budget.money:.2f}" if budget.money is not None else ""
         why = f"{used}{money} are spent, and it may take {most.tokens:,} tokens."
@@ -121,31 +121,38 @@ class QuestionUsage:
 
     def hooks(self) -> dict[str, Any]:
         """Return the callbacks by which a request reports its tokens, its cost and its attempts."""
-        spent = {"spent": lambda given, got: self.tokens.append((given, got)), "paid": self.paid.append}
+        spent = {
+            "spent": lambda tokens_in, tokens_out: self.tokens.append((tokens_in, tokens_out)),
+            "paid": self.paid.append,
+        }
         return {**spent, "attempted": self.attempts.append}
 
     @property
-    def told(self) -> bool:
+    def is_reported(self) -> bool:
         """Whether the model reported anything."""
         return bool(self.tokens or self.attempts)
 
     def spending(self, budget: ReviewBudget) -> Spending:
         """Return what it took. An attempt that was refused is no call; a price of the model's own counts first."""
         spent: list[tuple[int, int, float | None]] = [(*each, None) for each in self.tokens]
-        spent += [(one.input_tokens, one.output_tokens, one.cost) for one in self.attempts]
-        money = sum(_money(budget, given, got) if cost is None else cost for given, got, cost in spent)
+        spent += [(attempt.input_tokens, attempt.output_tokens, attempt.cost) for attempt in self.attempts]
+        money = sum(
+            _money(budget, tokens_in, tokens_out) if cost is None else cost for tokens_in, tokens_out, cost in spent
+        )
         # A command reports dollars itself; attempts behind an API are counted one by one.
         money = sum(self.paid) if self.paid and not self.attempts else money
-        tokens = sum(given + got for given, got, _ in spent)
-        return Spending(max(1, sum(given + got > 0 for given, got, _ in spent)), tokens, money)
+        tokens = sum(tokens_in + tokens_out for tokens_in, tokens_out, _ in spent)
+        return Spending(max(1, sum(tokens_in + tokens_out > 0 for tokens_in, tokens_out, _ in spent)), tokens, money)
 
     def to_json(self) -> dict[str, Any]:
         """Return the attempts as the record of a review or a round holds them, nothing without any.
 
         Without the seconds: the state of a round is the same however long its models took.
         """
-        made = [{name: value for name, value in asdict(one).items() if name != "seconds"} for one in self.attempts]
-        return {"attempts": made} if made else {}
+        attempts = [
+            {name: value for name, value in asdict(attempt).items() if name != "seconds"} for attempt in self.attempts
+        ]
+        return {"attempts": attempts} if attempts else {}
 
 
 def settle(reviews: Reviews, budget: ReviewBudget, reserved: BudgetReservation, usage: QuestionUsage) -> Spending:
@@ -155,11 +162,11 @@ def settle(reviews: Reviews, budget: ReviewBudget, reserved: BudgetReservation, 
     return cost
 
 
-def _most(budget: ReviewBudget, request: Request, thinker: LanguageModel) -> Spending:
+def _highest_cost(budget: ReviewBudget, request: Request, model: LanguageModel) -> Spending:
     # A model that may try several times is reserved for all of them.
-    tries = getattr(thinker, "tries", 1)
-    tokens_in, tokens_out = (each * tries for each in most_tokens(request, getattr(thinker, "beyond", 0)))
-    price = getattr(thinker, "price", None)
+    tries = getattr(model, "tries", 1)
+    tokens_in, tokens_out = (each * tries for each in most_tokens(request, getattr(model, "beyond", 0)))
+    price = getattr(model, "price", None)
     money = _money(budget, tokens_in, tokens_out)
     if price is not None:
         money = (tokens_in * price[0] + tokens_out * price[1]) / MILLION
@@ -172,7 +179,7 @@ def _money(budget: ReviewBudget, tokens_in: int, tokens_out: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ReviewSettings:
-    """on: whether there are reviews at all. thinker: the language model; without one the caller answers.
+    """on: whether there are reviews at all. reviewer_model: the language model; without one the caller answers.
 
     boot: of a project's folder, the texts that a client reads there at its start. transcript: of a session, its file.
     home: what `~` means in a session's commands. learns: whether the prompts in a transcript teach, see `past_prompts`.
@@ -181,7 +188,7 @@ class ReviewSettings:
 
     redactor: Redactor
     on: bool = True
-    thinker: LanguageModel | None = None
+    reviewer_model: LanguageModel | None = None
     budget: ReviewBudget = field(default_factory=ReviewBudget)
     policies: Mapping[Kind, ApprovalPolicy] = field(default_factory=dict)
     boot: Callable[[str | None], tuple[str, ...]] = lambda project: ()
@@ -256,14 +263,18 @@ def review_status(library: Library, settings: ReviewSettings, home: Path) -> Rev
     """Return the status of reviews, without a change."""
     reviews = library.store.backend.reviews
     newest = reviews.newest(MOST)
-    done = next((one for one in newest if one.state is ReviewState.DONE), None)
+    done = next((review for review in newest if review.state is ReviewState.DONE), None)
     return ReviewStatus(
         settings.on,
-        settings.thinker.name if settings.thinker is not None else "handoff",
+        settings.reviewer_model.name if settings.reviewer_model is not None else "handoff",
         {kind.value: policy.value for kind, policy in settings.policies.items()},
         [entry.session or entry.transcript for entry in waiting_sessions(home)],
-        [PendingReview(one.id, one.session, one.at, one.state) for one in newest if one.state is not ReviewState.DONE],
-        _last(done) if done is not None else None,
+        [
+            PendingReview(review.id, review.session, review.at, review.state)
+            for review in newest
+            if review.state is not ReviewState.DONE
+        ],
+        _describe_last(done) if done is not None else None,
         budget_left(reviews, settings.budget, library.store.clock().date().isoformat()),
         len(library.store.backend.proposals.in_state(OPEN, 10_000)),
     )
@@ -271,14 +282,14 @@ def review_status(library: Library, settings: ReviewSettings, home: Path) -> Rev
 
 def budget_left(reviews: Reviews, budget: ReviewBudget, day: str) -> BudgetLeft:
     """Return what a day in UTC may still cost."""
-    spent = reviews.spent(day)
+    spent = reviews.spending_of(day)
     calls, tokens = max(0, budget.calls - spent.calls), max(0, budget.tokens - spent.tokens)
     money = None if budget.money is None else max(0.0, round(budget.money - spent.money, 6))
     return BudgetLeft(day, calls, budget.calls, tokens, budget.tokens, money, budget.money)
 
 
-def _last(review: Review) -> LastReview:
-    kept = json.loads(review.result or "{}")
-    refused = [f"{one['code']}: {one['reason']}" for one in kept.get("refused", [])]
-    about = (review.id, review.session, review.at, kept.get("why", ""), kept.get("signals", {}))
+def _describe_last(review: Review) -> LastReview:
+    result = json.loads(review.result or "{}")
+    refused = [f"{refusal['code']}: {refusal['reason']}" for refusal in result.get("refused", [])]
+    about = (review.id, review.session, review.at, result.get("why", ""), result.get("signals", {}))
     return LastReview(*about, json.loads(review.answer or "[]"), refused)

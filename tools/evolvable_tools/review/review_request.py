@@ -112,7 +112,7 @@ def select_evidence(
             # A correction says how work is done, whatever became of that work; unless the next one takes it back.
             says = span.typed and not SAYS_HOW.isdisjoint(codes) and span.turn not in contradicted
             chosen.append(EvidenceSpan(*about, why, text, span.turn in settled or says))
-    return tuple(sorted(chosen, key=lambda one: int(one.id[1:])))
+    return tuple(sorted(chosen, key=lambda piece: int(piece.id[1:])))
 
 
 def settled_turns(session: Session, found: Sequence[SessionSignal], now: datetime) -> frozenset[int]:
@@ -173,10 +173,10 @@ def untrusted_shingles(spans: Iterable[Span]) -> frozenset[int]:
 
 def shingles(text: str) -> Iterator[int]:
     """Yield a mark for each run of SHINGLE words."""
-    said = tokenize(text)
-    for start in range(len(said) - SHINGLE + 1):
+    words = tokenize(text)
+    for start in range(len(words) - SHINGLE + 1):
         # CRC-32 and not `hash`: marks are stored, and `hash` differs between processes.
-        yield zlib.crc32(" ".join(said[start : start + SHINGLE]).encode())
+        yield zlib.crc32(" ".join(words[start : start + SHINGLE]).encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,19 +212,21 @@ class ReviewRequest:
 
     def to_json(self) -> str:
         """Return the request as the JSON text that is stored."""
-        said = {**_fields(self), "foreign": _packed(self.foreign), "echoed": _packed(self.echoed)}
+        document = {**_fields(self), "foreign": _pack_marks(self.foreign), "echoed": _pack_marks(self.echoed)}
         for name in ("signals", "evidence", "near"):
-            said[name] = [_fields(one) for one in said[name]]
-        return json.dumps(said, ensure_ascii=False)
+            document[name] = [_fields(item) for item in document[name]]
+        return json.dumps(document, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> "ReviewRequest":
         """Return what to_json wrote."""
-        said = json.loads(text)
-        said["signals"] = [SessionSignal(**{**one, "spans": tuple(one["spans"])}) for one in said["signals"]]
-        said["evidence"] = [EvidenceSpan(**{**one, "reasons": tuple(one["reasons"])}) for one in said["evidence"]]
-        said["near"] = [NearbyResource(**one) for one in said["near"]]
-        return cls(**{**said, **{name: _unpacked(said[name]) for name in ("foreign", "echoed")}})
+        document = json.loads(text)
+        document["signals"] = [SessionSignal(**{**item, "spans": tuple(item["spans"])}) for item in document["signals"]]
+        document["evidence"] = [
+            EvidenceSpan(**{**item, "reasons": tuple(item["reasons"])}) for item in document["evidence"]
+        ]
+        document["near"] = [NearbyResource(**item) for item in document["near"]]
+        return cls(**{**document, **{name: _unpack_marks(document[name]) for name in ("foreign", "echoed")}})
 
 
 _LIMITS = {"MAX_FACT": MAX_FACT, "MAX_EDITS": MAX_EDITS, "MAX_CANDIDATES": MAX_CANDIDATES, "MAX_LINES": MAX_LINES}
@@ -242,9 +244,9 @@ MAX_LOADED, MAX_BODY, MAX_BODIES = 6_000, 2_500, 14_000
 """Characters of the text of a skill that the session loaded, of another one, and of all of them."""
 
 
-def _fields(one: Any) -> dict[str, Any]:
+def _fields(record: Any) -> dict[str, Any]:
     """Return the fields of a dataclass. Nothing in them is copied as asdict would do: there may be thousands."""
-    return {each.name: getattr(one, each.name) for each in fields(one)}
+    return {each.name: getattr(record, each.name) for each in fields(record)}
 
 
 def skill_bodies(library: Library, packet: ReviewRequest, redactor: Redactor) -> dict[str, str]:
@@ -271,47 +273,47 @@ def data_for_model(packet: ReviewRequest, bodies: Mapping[str, str]) -> dict[str
 
     bodies: of the skills near it, by their refs.
     """
-    said = {key: value for key, value in _fields(packet).items() if key not in ("foreign", "echoed", "redactions")}
-    said["near"] = [_fields(one) for one in packet.near]
-    for one in said["near"]:
-        if one["ref"] in bodies and one["version"]:
-            one["text"] = bodies[one["ref"]]
-    said["signals"] = _signals_shown(packet)
-    said["evidence"] = []
+    document = {key: value for key, value in _fields(packet).items() if key not in ("foreign", "echoed", "redactions")}
+    document["near"] = [_fields(resource) for resource in packet.near]
+    for row in document["near"]:
+        if row["ref"] in bodies and row["version"]:
+            row["text"] = bodies[row["ref"]]
+    document["signals"] = _signal_rows(packet)
+    document["evidence"] = []
     # Bytes and not characters, because the limit of the client is on what is sent.
-    room = MAX_SHOWN - len(to_plain(said).encode("utf-8", "replace"))
+    room = MAX_SHOWN - len(to_plain(document).encode("utf-8", "replace"))
     chosen: list[EvidenceSpan] = []
     # Of equal worth, evidence of other sessions first: it is short and shows a repetition.
-    for piece in sorted(packet.evidence, key=lambda one: (telling(one), one.session == packet.session)):
+    for piece in sorted(packet.evidence, key=lambda span: (telling(span), span.session == packet.session)):
         size = len(to_plain(_piece(packet, piece)).encode("utf-8", "replace")) + 1
         if size <= room:
             room -= size
             chosen.append(piece)
-    kept = {piece.id for piece in chosen}
+    chosen_ids = {piece.id for piece in chosen}
     # Chosen by worth, given in the order of the session.
-    said["evidence"] = [_piece(packet, piece) for piece in packet.evidence if piece.id in kept]
-    said["verified"] = [identity for identity in packet.verified if identity in kept]
-    left = len(packet.evidence) - len(kept)
-    return {**said, "left_out": left} if left else said
+    document["evidence"] = [_piece(packet, piece) for piece in packet.evidence if piece.id in chosen_ids]
+    document["verified"] = [identity for identity in packet.verified if identity in chosen_ids]
+    left = len(packet.evidence) - len(chosen_ids)
+    return {**document, "left_out": left} if left else document
 
 
-def _signals_shown(packet: ReviewRequest) -> list[dict[str, Any]]:
+def _signal_rows(packet: ReviewRequest) -> list[dict[str, Any]]:
     # A procedure is shown where it was seen elsewhere too; alone it is no news.
-    news = [one for one in packet.signals if one.code not in ("procedure", "check_passed")]
-    first = sorted(news, key=lambda one: worth(one.code, 4))[:MOST_SIGNALS]
+    news = [signal for signal in packet.signals if signal.code not in ("procedure", "check_passed")]
+    first = sorted(news, key=lambda signal: worth(signal.code, 4))[:MOST_SIGNALS]
     return [
-        {"code": one.code, "turn": one.turn, "said": one.said, "spans": [f"s{i}" for i in one.spans[:8]]}
-        for one in news
-        if one in first
+        {"code": signal.code, "turn": signal.turn, "said": signal.said, "spans": [f"s{i}" for i in signal.spans[:8]]}
+        for signal in news
+        if signal in first
     ]
 
 
 def _piece(packet: ReviewRequest, piece: EvidenceSpan) -> dict[str, Any]:
     """Return a piece of evidence; its session is named where it is another one."""
-    said = _fields(piece)
+    row = _fields(piece)
     if piece.session == packet.session:
-        del said["session"]
-    return said
+        del row["session"]
+    return row
 
 
 def work_packet(review_id: str, packet: ReviewRequest, bodies: Mapping[str, str]) -> dict[str, Any]:
@@ -324,11 +326,11 @@ def work_packet(review_id: str, packet: ReviewRequest, bodies: Mapping[str, str]
     }
 
 
-def _packed(marks: frozenset[int]) -> str:
+def _pack_marks(marks: frozenset[int]) -> str:
     return base64.b64encode(zlib.compress(array("I", sorted(marks)).tobytes(), 1)).decode("ascii")
 
 
-def _unpacked(text: str) -> frozenset[int]:
+def _unpack_marks(text: str) -> frozenset[int]:
     marks = array("I")
     marks.frombytes(zlib.decompress(base64.b64decode(text)))
     return frozenset(marks)
@@ -361,7 +363,7 @@ def build_request(
     """
     found = list(signals(session))
     before = library.store.backend.reviews.episodes({s.key for s in found if s.key}, session.session_id)
-    found += _repeated(found, before)
+    found += _find_repeated(found, before)
     pieces = select_evidence(session, found, now, evident)
     settled = settled_turns(session, found, now)
     earlier = [_earlier(episode) for episode in before if episode.settled][:12]
@@ -393,7 +395,7 @@ def worth_thinking(packet: ReviewRequest) -> str:
     return ""
 
 
-def _repeated(found: Sequence[SessionSignal], before: Sequence[Episode]) -> list[SessionSignal]:
+def _find_repeated(found: Sequence[SessionSignal], before: Sequence[Episode]) -> list[SessionSignal]:
     """Return a signal for each procedure that enough other sessions had too."""
     others: dict[str, set[str]] = defaultdict(set)
     for episode in before:
@@ -419,15 +421,15 @@ def _episodes(
 ) -> list[Episode]:
     texts = {piece.id: piece for piece in pieces}
     at = (session.started or now).isoformat()
-    made: dict[tuple[int, str], Episode] = {}
+    episodes: dict[tuple[int, str], Episode] = {}
     for signal in found:
         piece = next((texts[f"s{i}"] for i in signal.spans if f"s{i}" in texts), None)
         quote, origin = (signal.said, "command") if signal.key else (piece.text, piece.origin) if piece else ("", "")
         key = signal.key or f"{signal.code}:{' '.join(unquoted_text(quote).casefold().split()[:12])}"
         if quote and signal.code not in _QUIET:
             about = (session.session_id, signal.turn, at, signal.code, key[:400], quote[:MAX_QUOTE])
-            made[signal.turn, key] = Episode(*about, origin, signal.turn in settled)
-    return list(made.values())
+            episodes[signal.turn, key] = Episode(*about, origin, signal.turn in settled)
+    return list(episodes.values())
 
 
 def _near(library: Library, caller: Caller, session: Session, pieces: Sequence[EvidenceSpan]) -> list[NearbyResource]:
@@ -439,16 +441,16 @@ def _near(library: Library, caller: Caller, session: Session, pieces: Sequence[E
         if head and entry:
             about = (str(head.ref), head.version, entry.description[:300])
             found[str(head.ref)] = NearbyResource(*about, LOADED)
-    alone = replace(library.means, thinker=None, client_thinks=False)
+    dependencies = replace(library.dependencies, judge_model=None, uses_client_model=False)
     # Neither a session nor a connection: no trial counts a review among those that it served. It is the review that
     # asks: what only a person calls can be improved too.
     reviewer = replace(caller, session=None, connection=None, actor=Actor.REVIEW)
     for piece in [piece for piece in pieces if piece.origin == TYPED][:4]:
-        told = find_skill(library, reviewer, piece.text[:1_000], limit=3, means=alone)
-        for match in told.matches:
-            if match.confidence >= told.fits / 2 and len(found) < MOST_NEAR:
+        result = find_skill(library, reviewer, piece.text[:1_000], limit=3, dependencies=dependencies)
+        for match in result.matches:
+            if match.confidence >= result.fits / 2 and len(found) < MOST_NEAR:
                 near = NearbyResource(match.ref, match.version, match.description[:300], match.why)
                 found.setdefault(match.ref, near)
-    waiting = [one for one in library.store.backend.proposals.waiting(200) if str(one.ref) in found]
+    waiting = [proposal for proposal in library.store.backend.proposals.waiting(200) if str(proposal.ref) in found]
     pending = [NearbyResource(str(p.ref), None, p.reason[:300], f"proposal {p.id} waits") for p in waiting]
     return [*found.values(), *pending[:MOST_NEAR]]

@@ -93,8 +93,8 @@ def _work_entry(work: ReviewWork, home: Path, entry: QueuedSession) -> tuple[Rev
     Whatever happens, its entry is finished or given back.
     """
     try:
-        result = _reviewed(work, entry)
-        if result.state == ReviewState.BEGUN and work.settings.thinker is not None:
+        result = _review_entry(work, entry)
+        if result.state == ReviewState.BEGUN and work.settings.reviewer_model is not None:
             raise ProviderError("Two answers of the reviewer could not be used.", result.why)
         finish_session(entry)
         return result, False
@@ -115,7 +115,7 @@ def _work_entry(work: ReviewWork, home: Path, entry: QueuedSession) -> tuple[Rev
         raise
 
 
-def _reviewed(work: ReviewWork, entry: QueuedSession) -> Reviewed:
+def _review_entry(work: ReviewWork, entry: QueuedSession) -> Reviewed:
     if work.library.store.read_only:  # nothing of it could be kept
         raise LibraryReadOnly(f"{work.library.store.home} cannot be written.", "The review waits until it can.")
     session = work.read(Path(entry.transcript))
@@ -128,6 +128,6 @@ def too_small(session: Session) -> str:
     if session.turns < FEWEST_TURNS:
         return f"It has fewer than {FEWEST_TURNS} messages of a person."
     times = [span.at for span in session.spans if span.at is not None]
-    if not times or max(times) - min(times) >= SHORTEST or any(one.code in TELLING for one in signals(session)):
+    if not times or max(times) - min(times) >= SHORTEST or any(signal.code in TELLING for signal in signals(session)):
         return ""
     return "It took less than a minute, and nobody corrected it."

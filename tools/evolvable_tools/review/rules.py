@@ -26,22 +26,22 @@ class NeverStoreRule:
     """One class. everywhere: its words mean it in a whole skill too, not only in a claim or a fact."""
 
     code: str
-    said: str
+    reason: str
     pattern: re.Pattern[str]
     everywhere: bool = False
 
 
 _TABLE = tomllib.loads(Path(__file__).with_name("never_kept.toml").read_text("utf-8"))
 NEVER_KEPT = tuple(
-    NeverStoreRule(one.pop("code"), one.pop("said"), re.compile("|".join(one.pop("patterns")), re.IGNORECASE), **one)
-    for one in _TABLE["class"]
+    NeverStoreRule(row.pop("code"), row.pop("said"), re.compile("|".join(row.pop("patterns")), re.IGNORECASE), **row)
+    for row in _TABLE["class"]
 )
 """Every class. Those that are not `everywhere` are looked for in the claim, the fact and the description."""
 
 
-def never_kept(short: str, whole: str) -> NeverStoreRule | None:
+def find_never_store_rule(short: str, whole: str) -> NeverStoreRule | None:
     """Return the first class that a change belongs to. short: its claim and fact; whole: all its text."""
-    return next((one for one in NEVER_KEPT if one.pattern.search(whole if one.everywhere else short)), None)
+    return next((rule for rule in NEVER_KEPT if rule.pattern.search(whole if rule.everywhere else short)), None)
 
 
 # With so few words a second shared one cannot be expected.
@@ -79,8 +79,8 @@ def follows(quotes: str, candidate: candidates.ReviewCandidate) -> bool:
 def changed_text(candidate: candidates.ReviewCandidate) -> str:
     """Return what a candidate puts in or takes out, without its claim: a model says of that what it likes."""
     edits = (f"{e.old}\n{e.new}\n{e.after}\n{e.description}\n{e.triggers}" for e in candidate.edits)
-    said = (candidate.name, candidate.target.partition(":")[2], candidate.text, candidate.check)
-    return "\n".join((*said, *edits, *candidate.files.values()))
+    fields = (candidate.name, candidate.target.partition(":")[2], candidate.text, candidate.check)
+    return "\n".join((*fields, *edits, *candidate.files.values()))
 
 
 def entities(text: str) -> set[str]:
@@ -133,15 +133,15 @@ class RuleContext:
 class RuleCase:
     """One candidate before the rules, with the pieces of evidence that it cites, in the order of its quotes."""
 
-    bench: RuleContext
+    context: RuleContext
     candidate: candidates.ReviewCandidate
     cited: tuple[EvidenceSpan, ...]
 
     @property
-    def typed(self) -> list[str]:
+    def typed_quotes(self) -> list[str]:
         """The quoted words that the user typed."""
         pairs = zip(self.candidate.evidence, self.cited, strict=True)
-        return [cited.quote for cited, kept in pairs if kept.origin == TYPED]
+        return [cited.quote for cited, span in pairs if span.origin == TYPED]
 
 
 class RuleViolation(Exception):
@@ -175,8 +175,8 @@ def quotes_are_there(case: RuleCase) -> None:
     """Refuse a candidate without evidence, or with a quote that does not stand in what it cites."""
     if not case.candidate.evidence:
         raise RuleViolation("no_evidence", "It cites nothing.")
-    for cited, kept in zip(case.candidate.evidence, case.cited, strict=True):
-        quote, text = flatten_quote(cited.quote), flatten_quote(kept.text)
+    for cited, span in zip(case.candidate.evidence, case.cited, strict=True):
+        quote, text = flatten_quote(cited.quote), flatten_quote(span.text)
         # A very short quote stands in nearly every text and proves nothing.
         if len(quote) < min(MIN_QUOTE, len(text)) or quote not in text:
             raise RuleViolation("quote_not_there", f"The words quoted from {cited.span} do not stand in it.")
@@ -184,34 +184,34 @@ def quotes_are_there(case: RuleCase) -> None:
 
 def somebody_vouches(case: RuleCase) -> None:
     """Refuse what cites text of third parties, and what neither the user typed nor a check verified."""
-    if any(kept.origin in UNTRUSTED or kept.origin in ECHOED for kept in case.cited):
+    if any(span.origin in UNTRUSTED or span.origin in ECHOED for span in case.cited):
         raise RuleViolation("untrusted", "It rests on text of a third party or of the library itself.")
     for cited in case.candidate.evidence:
         marks = set(shingles(cited.quote))
         # A person may paste text of a third party: a quote is foreign when most of its runs of
         # words are.
-        if marks and len(marks & case.bench.packet.foreign) * 2 > len(marks):
+        if marks and len(marks & case.context.packet.foreign) * 2 > len(marks):
             raise RuleViolation("untrusted", f"The words quoted from {cited.span} are a third party's, repeated.")
-    if not case.typed and not any(kept.id in case.bench.packet.verified for kept in case.cited):
+    if not case.typed_quotes and not any(span.id in case.context.packet.verified for span in case.cited):
         raise RuleViolation("nobody_vouches", "Neither did the user say so, nor did a check that failed pass later.")
 
 
 def change_follows(case: RuleCase) -> None:
     """Refuse a change about something else than its quotes, unless the user asked for a new skill."""
-    if case.candidate.what is candidates.CandidateKind.SKILL_NEW and case.bench.packet.asked_for_skill:
+    if case.candidate.what is candidates.CandidateKind.SKILL_NEW and case.context.packet.asked_for_skill:
         return
-    verified = [kept.text for kept in case.cited if kept.id in case.bench.packet.verified]
+    verified = [span.text for span in case.cited if span.id in case.context.packet.verified]
     quotes = "\n".join([*(cited.quote for cited in case.candidate.evidence), *verified])
     if follows(quotes, case.candidate):
         return
-    if case.bench.judge is None or not case.bench.judge(quotes, case.candidate):
+    if case.context.judge is None or not case.context.judge(quotes, case.candidate):
         reason = "The change shares too little with what it quotes; quote what it rests on."
         raise RuleViolation("does_not_follow", reason)
 
 
 def nothing_foreign(case: RuleCase) -> None:
     """Refuse text that was copied from third parties."""
-    if any(mark in case.bench.packet.foreign for mark in shingles(case.candidate.content)):
+    if any(mark in case.context.packet.foreign for mark in shingles(case.candidate.content)):
         raise RuleViolation("copied", "It has words of a third party's text, which never become an instruction.")
 
 
@@ -220,9 +220,9 @@ def not_of_a_class(case: RuleCase) -> None:
     c = case.candidate
     heads = [text.partition("\n---")[0] for text in c.files.values()]
     short = "\n".join([c.claim, c.text if c.what in MEMORY else "", *(e.description for e in c.edits), *heads])
-    found = never_kept(short, c.content)
+    found = find_never_store_rule(short, c.content)
     if found is not None:
-        raise RuleViolation(found.code, found.said)
+        raise RuleViolation(found.code, found.reason)
 
 
 def belongs_into_a_skill(case: RuleCase) -> None:
@@ -239,18 +239,18 @@ def belongs_into_a_skill(case: RuleCase) -> None:
 
 def facts_were_stated(case: RuleCase) -> None:
     """Refuse a fact that the user did not type, that the library put in, or that is known anyway."""
-    c, packet = case.candidate, case.bench.packet
+    c, packet = case.candidate, case.context.packet
     if c.what not in MEMORY:
         return
     target = Ref.parse(c.target or "memory:USER", Kind.MEMORY)
     if target.kind is not Kind.MEMORY or target.name not in ("USER", "MEMORY"):
         raise RuleViolation("target", "Facts go to memory:USER or memory:MEMORY; SOUL is a person's alone.")
-    wanted, said = content_terms(c.text), content_terms(" ".join(case.typed))
-    if not case.typed or not wanted or len(wanted & said) / len(wanted) < STATED:
+    fact_terms, typed_terms = content_terms(c.text), content_terms(" ".join(case.typed_quotes))
+    if not case.typed_quotes or not fact_terms or len(fact_terms & typed_terms) / len(fact_terms) < STATED:
         raise RuleViolation("not_stated", "The user did not type this; what is inferred is not kept.")
     if any(mark in packet.echoed for mark in shingles(c.text)):
         raise RuleViolation("echo", "The library itself put these words into the session.")
-    if says_already(c.text, case.bench.boot):
+    if says_already(c.text, case.context.boot):
         raise RuleViolation("known_at_start", "A file that the client reads at its start says so already.")
 
 
@@ -258,7 +258,7 @@ def outcome_is_settled(case: RuleCase) -> None:
     """Refuse a lesson from work whose outcome is not known yet."""
     if case.candidate.what in MEMORY:
         return
-    open_turns = sorted({kept.turn for kept in case.cited if not kept.settled})
+    open_turns = sorted({span.turn for span in case.cited if not span.settled})
     if open_turns:
         turns = ", ".join(map(str, open_turns))
         reason = f"How turn {turns} ended is not known: no check passed, and no day has gone by."
@@ -267,10 +267,10 @@ def outcome_is_settled(case: RuleCase) -> None:
 
 def a_new_skill_was_earned(case: RuleCase) -> None:
     """Refuse a new skill from too few episodes or sessions, unless the user asked for it."""
-    if case.candidate.what is not candidates.CandidateKind.SKILL_NEW or case.bench.packet.asked_for_skill:
+    if case.candidate.what is not candidates.CandidateKind.SKILL_NEW or case.context.packet.asked_for_skill:
         return
-    episodes = {(kept.session, kept.turn) for kept in case.cited}
-    sessions = {kept.session for kept in case.cited}
+    episodes = {(span.session, span.turn) for span in case.cited}
+    sessions = {span.session for span in case.cited}
     if len(episodes) < EPISODES or len(sessions) < SESSIONS:
         needed = f"A new skill needs {EPISODES} episodes in {SESSIONS} sessions"
         reason = f"{needed}; it cites {len(episodes)} in {len(sessions)}. An edit needs one."

@@ -45,7 +45,7 @@ from evolvable_tools.review.session_signals import REVIEWER
 from evolvable_tools.sessions import Session, read_session
 
 # Guards _holding and _was_on: several threads may pause the collector at once.
-_turn = threading.Lock()
+_gc_lock = threading.Lock()
 _holding = 0
 _was_on = False
 
@@ -57,7 +57,7 @@ def pause_gc() -> Iterator[None]:
     Blocks of several threads may overlap; the last one to end turns it on again, if it was on before.
     """
     global _holding, _was_on
-    with _turn:
+    with _gc_lock:
         if not _holding:
             _was_on = gc.isenabled()
             gc.disable()
@@ -65,7 +65,7 @@ def pause_gc() -> Iterator[None]:
     try:
         yield
     finally:
-        with _turn:
+        with _gc_lock:
             _holding -= 1
             if not _holding and _was_on:
                 gc.enable()
@@ -109,13 +109,13 @@ def review_session(
     if mode not in MODES:
         raise InvalidArgument(f"{ascii(mode[:40])} is no mode.", f"It is one of {', '.join(MODES)}.")
     # Several sources could name different sessions, and one of them would be dropped silently.
-    given = [one for one in (transcript_path, transcript, session) if one is not None]
-    if len(given) > 1:
+    sources = [source for source in (transcript_path, transcript, session) if source is not None]
+    if len(sources) > 1:
         hint = "Pass transcript_path, transcript or session, one of them."
         raise InvalidArgument("Several sessions were named.", hint)
     work = ReviewWork(library, caller, settings)
-    if not given:
-        waiting = [one for one in work.reviews.newest(500) if one.state is not ReviewState.DONE]
+    if not sources:
+        waiting = [review for review in work.reviews.newest(500) if review.state is not ReviewState.DONE]
         if not waiting:
             return Reviewed(None, None, "done", "No review waits. Name a session, or a transcript's path.")
         return work.resume(waiting[-1], mode)
@@ -123,8 +123,8 @@ def review_session(
     if session is not None:
         source = settings.transcript(session)
         # Its transcript cannot be read again, but a review of it may be kept.
-        if source is None and (kept := work.reviews.of(session)):
-            return work.resume(kept[-1], mode)
+        if source is None and (reviews := work.reviews.of(session)):
+            return work.resume(reviews[-1], mode)
     if source is None:
         raise NotFound(f"No transcript of session {ascii(str(session)[:80])} was found.", "Name the transcript's file.")
     return work.review(work.read(source), mode)
@@ -149,16 +149,16 @@ def submit_review(
     review = work.reviews.get(review_id)
     answer = {"candidates": list(candidates), "why_none": why_none, "cost": {"thinker": "caller"}}
     if review.state is ReviewState.BEGUN:
-        review = work.answered(review, answer)
+        review = work.keep_answer(review, answer)
     elif review.state is ReviewState.ANSWERED and "refused" in (first := json.loads(review.answer or "{}")):
-        review = work.corrected(review, first, answer)
+        review = work.keep_correction(review, first, answer)
     return work.resume(review, "handoff")
 
 
 def ask_model(
     reviews: Reviews,
     settings: ReviewSettings,
-    thinker: LanguageModel,
+    reviewer_model: LanguageModel,
     review: Review,
     day: str,
     data: Mapping[str, Any],
@@ -169,22 +169,22 @@ def ask_model(
     used = QuestionUsage()
     request = Request(review_request.INSTRUCTIONS, plain, SCHEMA, MAX_TOKENS, role="reviewer", **used.hooks())
     # Reserved before the call: two processes cannot both spend the last of the budget.
-    reserved = reserve(reviews, settings.budget, day, review.id, thinker, request)
+    reserved = reserve(reviews, settings.budget, day, review.id, reviewer_model, request)
     try:
-        answer = thinker.think(request)
+        answer = reviewer_model.think(request)
     except WrongAnswer as error:  # it goes back with what is wrong
-        given = error.answer.get("candidates")
-        answer = {"candidates": given if isinstance(given, list) else [error.answer]}
+        candidates = error.answer.get("candidates")
+        answer = {"candidates": candidates if isinstance(candidates, list) else [error.answer]}
     except ProviderError:
         # Some failures are answers that were paid for; only what is known to have cost less is given back.
-        if used.told:
+        if used.is_reported:
             settle(reviews, settings.budget, reserved, used)
         raise
-    if not used.told:
-        return answer, {"thinker": thinker.name, "reserved": reserved.most.tokens}
+    if not used.is_reported:
+        return answer, {"thinker": reviewer_model.name, "reserved": reserved.most.tokens}
     cost = settle(reviews, settings.budget, reserved, used)
-    who = used.attempts[-1].model if used.attempts else thinker.name
-    return answer, {"thinker": who, "tokens": cost.tokens, "money": round(cost.money, 6), **used.to_json()}
+    model_name = used.attempts[-1].model if used.attempts else reviewer_model.name
+    return answer, {"thinker": model_name, "tokens": cost.tokens, "money": round(cost.money, 6), **used.to_json()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +216,9 @@ class ReviewWork:
             return Reviewed(None, session.session_id, "done", why)
         verbs.expire(self.library)
         now = self.library.store.clock()
-        said = "\n".join((session.client, session.session_id, session.digest, str(REVIEWER)))
+        identity_text = "\n".join((session.client, session.session_id, session.digest, str(REVIEWER)))
         # The same session with the same content has the same review, whichever process begins it.
-        identity = f"review-{hashlib.sha256(said.encode()).hexdigest()[:16]}"
+        identity = f"review-{hashlib.sha256(identity_text.encode()).hexdigest()[:16]}"
         try:
             review = self.reviews.get(identity)
         except NotFound:
@@ -236,50 +236,50 @@ class ReviewWork:
         if review.state is ReviewState.DONE:
             # The process that stored them may have been killed before it made them.
             self.make_at_once(review, json.loads(review.answer or "[]"))
-            return self.done(review)
+            return self.read_result(review)
         packet = ReviewRequest.from_json(review.request or "{}")
         if review.state is ReviewState.BEGUN:
             if nothing := review_request.worth_thinking(packet):
                 return self.finish(review, packet, {"candidates": [], "why_none": nothing})
-            thinker = self.settings.thinker
-            if mode == "handoff" or thinker is None:
-                return self.begun(review, packet)
-            answer, cost = self.ask(thinker, review, self.data(packet))
-            review = self.answered(review, {**answer, "cost": cost})
+            reviewer_model = self.settings.reviewer_model
+            if mode == "handoff" or reviewer_model is None:
+                return self.request_answer(review, packet)
+            answer, cost = self.ask(reviewer_model, review, self.data(packet))
+            review = self.keep_answer(review, {**answer, "cost": cost})
         return self.admit_or_return(review, packet, mode)
 
     def admit_or_return(self, review: Review, packet: ReviewRequest, mode: str) -> Reviewed:
         """Admit an answer. One with faults of form goes back once to its author, with what is wrong."""
         answer = json.loads(review.answer or "{}")
         if "refused" not in answer and not answer.get("corrected"):
-            admitted, refused = self.admitted(packet, answer)
-            faults = [one for one in refused if one.code in CORRECTABLE]
+            admitted, refused = self.admit_answer(packet, answer)
+            faults = [candidate for candidate in refused if candidate.code in CORRECTABLE]
             # An agent is asked again only when nothing of its answer could be used: it has gone on meanwhile.
             by_caller = (answer.get("cost") or {}).get("thinker") == "caller"
             if faults and not (by_caller and admitted):
-                answer = {**answer, "refused": [asdict(one) for one in faults]}
-                self.reviews.corrected(review.id, json.dumps(answer, ensure_ascii=False, default=str))
+                answer = {**answer, "refused": [asdict(fault) for fault in faults]}
+                self.reviews.replace_answer(review.id, json.dumps(answer, ensure_ascii=False, default=str))
                 review = self.reviews.get(review.id)
         if "refused" in answer:
-            thinker = self.settings.thinker
-            if mode == "handoff" or thinker is None:
-                return self.begun(review, packet, [RefusedCandidate(**one) for one in answer["refused"]])
+            reviewer_model = self.settings.reviewer_model
+            if mode == "handoff" or reviewer_model is None:
+                return self.request_answer(review, packet, [RefusedCandidate(**fault) for fault in answer["refused"]])
             earlier = {"refused": answer["refused"], "your_answer": answer.get("candidates", [])}
             try:
-                again, cost = self.ask(thinker, review, {**self.data(packet), **earlier})
+                again, cost = self.ask(reviewer_model, review, {**self.data(packet), **earlier})
             except (ProviderError, OverBudget):
                 if len(answer["refused"]) == len(answer.get("candidates", ())):  # there is nothing else to keep
                     raise
                 again, cost = {"candidates": []}, {}
-            review = self.corrected(review, answer, {**again, "cost": cost})
+            review = self.keep_correction(review, answer, {**again, "cost": cost})
         return self.finish(review, packet, json.loads(review.answer or "{}"))
 
     def ask(
-        self, thinker: LanguageModel, review: Review, data: Mapping[str, Any]
+        self, reviewer_model: LanguageModel, review: Review, data: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the model's answer, and what it cost."""
         day = format_time(self.library.store.clock())[:10]
-        return ask_model(self.reviews, self.settings, thinker, review, day, data)
+        return ask_model(self.reviews, self.settings, reviewer_model, review, day, data)
 
     def data(self, packet: ReviewRequest) -> dict[str, Any]:
         """Return what a model is given, with the texts of the skills as they are now."""
@@ -287,22 +287,22 @@ class ReviewWork:
             packet, review_request.skill_bodies(self.library, packet, self.settings.redactor)
         )
 
-    def corrected(self, review: Review, first: Mapping[str, Any], second: Mapping[str, Any]) -> Review:
+    def keep_correction(self, review: Review, first: Mapping[str, Any], second: Mapping[str, Any]) -> Review:
         """Keep an answer with the corrected candidates in place of those that had faults; it is not returned again."""
-        faulty = {one["number"] for one in first["refused"]}
-        good = [one for number, one in enumerate(first.get("candidates", ()), 1) if number not in faulty]
+        faulty = {refusal["number"] for refusal in first["refused"]}
+        good = [candidate for number, candidate in enumerate(first.get("candidates", ()), 1) if number not in faulty]
         cost = dict(first.get("cost") or {})
         for name, amount in (second.get("cost") or {}).items():
             cost[name] = amount if isinstance(amount, str) else cost.get(name, type(amount)()) + amount
         answer = {**second, "candidates": [*good, *second.get("candidates", ())], "cost": cost, "corrected": True}
         clean = self.settings.redactor.redact_value(answer)[0]
-        self.reviews.corrected(review.id, json.dumps(clean, ensure_ascii=False, default=str))
+        self.reviews.replace_answer(review.id, json.dumps(clean, ensure_ascii=False, default=str))
         return self.reviews.get(review.id)
 
-    def answered(self, review: Review, answer: Mapping[str, Any]) -> Review:
+    def keep_answer(self, review: Review, answer: Mapping[str, Any]) -> Review:
         """Keep an answer, with every text in it redacted."""
         clean = self.settings.redactor.redact_value(answer)[0]
-        self.reviews.answered(review.id, json.dumps(clean, ensure_ascii=False, default=str))
+        self.reviews.store_answer(review.id, json.dumps(clean, ensure_ascii=False, default=str))
         return self.reviews.get(review.id)
 
     def finish(self, review: Review, packet: ReviewRequest, answer: Mapping[str, Any]) -> Reviewed:
@@ -311,36 +311,38 @@ class ReviewWork:
         A corrected answer of which nothing can be used, for faults of form, leaves the review open.
         """
         redactor = self.settings.redactor
-        admitted, refused = self.admitted(packet, answer)
-        if answer.get("corrected") and not admitted and any(one.code in CORRECTABLE for one in refused):
+        admitted, refused = self.admit_answer(packet, answer)
+        if answer.get("corrected") and not admitted and any(candidate.code in CORRECTABLE for candidate in refused):
             self.reviews.reopen(review.id, self.library.store.now())
             why = _AGAIN.format(session=review.session)
-            return replace(self.begun(review, packet, refused), why=why, cost=answer["cost"])
-        off = [one for one in admitted if self.settings.policy(one.draft.ref.kind) is ApprovalPolicy.OFF]
-        admitted = [one for one in admitted if one not in off]
-        refused += [_refused_by_policy(one) for one in off]
-        drafts = [one.draft for one in admitted]
+            return replace(self.request_answer(review, packet, refused), why=why, cost=answer["cost"])
+        off = [
+            candidate for candidate in admitted if self.settings.policy(candidate.draft.ref.kind) is ApprovalPolicy.OFF
+        ]
+        admitted = [candidate for candidate in admitted if candidate not in off]
+        refused += [_refuse_by_policy(candidate) for candidate in off]
+        drafts = [candidate.draft for candidate in admitted]
         if self.settings.policy(Kind.MEMORY) is not ApprovalPolicy.OFF:
             expires = format_time(self.library.store.clock() + WAITS)
             drafts += memory_upkeep.unused_drafts(self.library, self.caller, expires)
-        kept = {
+        record = {
             "why": redactor.redact("" if admitted else _why_none(answer, refused))[0],
             "signals": _counts(packet),
             "claims": [[str(draft.ref), draft.reason] for draft in drafts],
-            "refused": [asdict(one) for one in sorted(refused, key=lambda one: one.number)],
+            "refused": [asdict(candidate) for candidate in sorted(refused, key=lambda candidate: candidate.number)],
             "cost": answer.get("cost") or {},
             "redacted": packet.redactions,
         }
-        result = json.dumps(kept, ensure_ascii=False)
+        result = json.dumps(record, ensure_ascii=False)
         # One transaction: proposals without the result, or the other way round, would be made
         # twice.
         ids, ours = self.reviews.finish(review, self.library.store.now(), drafts, result)
         # Another process may have finished the review meanwhile; then it makes the changes.
         if ours:
             self.make_at_once(review, ids)
-        return self.done(self.reviews.get(review.id))
+        return self.read_result(self.reviews.get(review.id))
 
-    def admitted(
+    def admit_answer(
         self, packet: ReviewRequest, answer: Mapping[str, Any]
     ) -> tuple[list[AdmittedCandidate], list[RefusedCandidate]]:
         """Return the candidates of an answer that keep every rule, and those that do not."""
@@ -350,7 +352,9 @@ class ReviewWork:
         about = (self.library, self.caller, packet, redactor, day, format_time(now + WAITS), boot, cost)
         return admit(RuleContext(*about), list(answer.get("candidates", ())))
 
-    def begun(self, review: Review, packet: ReviewRequest, refused: Sequence[RefusedCandidate] = ()) -> Reviewed:
+    def request_answer(
+        self, review: Review, packet: ReviewRequest, refused: Sequence[RefusedCandidate] = ()
+    ) -> Reviewed:
         """Return a review that waits for its caller's answer."""
         why = "Answer the request of `packet`, and call submit_review."
         if refused:
@@ -375,18 +379,18 @@ class ReviewWork:
         """
         if ApprovalPolicy.AUTO not in self.settings.policies.values() and not self.settings.auto_refs:
             return
-        made = Caller(Actor.REVIEW, review.session)
+        reviewer = Caller(Actor.REVIEW, review.session)
         for identity in ids:
-            if how := self.made_by(self.library.store.backend.proposals.get(identity)):
+            if how := self.automatic_reason(self.library.store.backend.proposals.get(identity)):
                 try:
-                    verbs.approve_together(self.library, made, [identity], "", how, by_policy=True)
+                    verbs.approve_together(self.library, reviewer, [identity], "", how, by_policy=True)
                 # TryAgain is an EvolvableError, so this branch has to stand first.
                 except TryAgain:
                     raise
                 except EvolvableError:
                     continue
 
-    def made_by(self, proposal: Proposal) -> str:
+    def automatic_reason(self, proposal: Proposal) -> str:
         """Return the setting by which a proposal is applied without a question, '' where the person is asked.
 
         A lesson of a skill that the person named is made where the scan has no question and nothing locks approvals.
@@ -395,32 +399,35 @@ class ReviewWork:
             return ""
         if self.settings.policy(proposal.kind) is ApprovalPolicy.AUTO:
             return "made by the policy memory=auto"
-        named = str(proposal.ref) in self.settings.auto_refs and proposal.base
-        if not named or self.library.lock is not None or load_scan(proposal.findings).asks:
+        is_named = str(proposal.ref) in self.settings.auto_refs and proposal.base
+        if not is_named or self.library.lock is not None or load_scan(proposal.findings).asks:
             return ""
         return f"made by `learn review auto --skill {proposal.ref}`"
 
-    def done(self, review: Review) -> Reviewed:
+    def read_result(self, review: Review) -> Reviewed:
         """Return the result of a review that is done."""
-        kept = json.loads(review.result or "{}")
-        claims = zip(json.loads(review.answer or "[]"), kept["claims"], strict=True)
+        record = json.loads(review.result or "{}")
+        claims = zip(json.loads(review.answer or "[]"), record["claims"], strict=True)
         proposals = self.library.store.backend.proposals
         return Reviewed(
             review.id,
             review.session,
             ReviewState.DONE,
-            kept["why"],
-            kept["signals"],
-            [ProposedChange(one, ref, claim, proposals.get(one).operation) for one, (ref, claim) in claims],
-            [RefusedCandidate(**one) for one in kept["refused"]],
-            cost=kept["cost"],
-            redacted=kept["redacted"],
+            record["why"],
+            record["signals"],
+            [
+                ProposedChange(identity, ref, claim, proposals.get(identity).operation)
+                for identity, (ref, claim) in claims
+            ],
+            [RefusedCandidate(**refusal) for refusal in record["refused"]],
+            cost=record["cost"],
+            redacted=record["redacted"],
         )
 
 
-def _refused_by_policy(one: AdmittedCandidate) -> RefusedCandidate:
-    reason = f"Proposals of {one.draft.ref.kind}s are off here."
-    return RefusedCandidate(one.number, one.candidate.claim, "policy", reason)
+def _refuse_by_policy(candidate: AdmittedCandidate) -> RefusedCandidate:
+    reason = f"Proposals of {candidate.draft.ref.kind}s are off here."
+    return RefusedCandidate(candidate.number, candidate.candidate.claim, "policy", reason)
 
 
 def _why_none(answer: Mapping[str, Any], refused: Sequence[RefusedCandidate]) -> str:

@@ -41,9 +41,9 @@ def is_refused(result: Span | None) -> bool:
 
 
 def _step(call: Span, result: Span | None) -> SessionStep:
-    given: Mapping[str, Any] = call.input or {}
-    command = command_line(given)[:MAX_COMMAND].strip()
-    key = f"$ {normalize_command(command)}" if command else f"{call.tool} {_subject(given)}"
+    arguments: Mapping[str, Any] = call.input or {}
+    command = command_line(arguments)[:MAX_COMMAND].strip()
+    key = f"$ {normalize_command(command)}" if command else f"{call.tool} {_subject(arguments)}"
     bad = result is not None and (
         outcomes.ended_badly(command, result.text, result.is_error) if command else result.is_error
     )
@@ -53,10 +53,10 @@ def _step(call: Span, result: Span | None) -> SessionStep:
     return SessionStep(call, result, command, key, bad, *(asks(command) for asks in does))
 
 
-def _subject(given: Mapping[str, Any]) -> str:
+def _subject(arguments: Mapping[str, Any]) -> str:
     """Return what a call is about: a file, a question, an address."""
     names = ("file_path", "path", "notebook_path", "pattern", "url", "query", "skill", "ref")
-    return next((said[:200] for name in names if isinstance(said := given.get(name), str)), "")
+    return next((value[:200] for name in names if isinstance(value := arguments.get(name), str)), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +72,17 @@ class FileEdit:
 def file_edits(all_steps: Sequence[SessionStep]) -> Iterator[FileEdit]:
     """Yield the replacements that succeeded, in order: of Edit and MultiEdit, and the hunks of an applied patch."""
     for step in all_steps:
-        given: Mapping[str, Any] = step.call.input or {}
+        arguments: Mapping[str, Any] = step.call.input or {}
         if step.failed:
             continue
-        path = str(given.get("file_path") or given.get("path") or "")
-        several = given.get("edits")
-        for edit in several if isinstance(several, list) else [given]:
+        path = str(arguments.get("file_path") or arguments.get("path") or "")
+        several = arguments.get("edits")
+        for edit in several if isinstance(several, list) else [arguments]:
             if isinstance(edit, Mapping) and isinstance(edit.get("old_string"), str):
                 yield FileEdit(step, path, str(edit["old_string"]), str(edit.get("new_string", "")))
-        patch = next((given[name] for name in ("patch", "input") if isinstance(given.get(name), str)), step.command)
+        patch = next(
+            (arguments[name] for name in ("patch", "input") if isinstance(arguments.get(name), str)), step.command
+        )
         if "*** Begin Patch" in patch:
             yield from _hunks(step, patch)
 
@@ -152,39 +154,39 @@ def signals(session: Session) -> tuple[SessionSignal, ...]:
     One that ended in what another session had first is that session's.
     """
     typed = [span for span in session.spans if span.typed and span.text.strip()]
-    seen = SignalContext(session, session_steps(session.spans), typed)
-    found = [signal for finder in FINDERS for signal in finder(seen) if not session.spans[max(signal.spans)].copied]
+    context = SignalContext(session, session_steps(session.spans), typed)
+    found = [signal for finder in FINDERS for signal in finder(context) if not session.spans[max(signal.spans)].copied]
     return tuple(sorted(found, key=lambda signal: (signal.turn, signal.spans))[:MOST])
 
 
-def _signal(code: str, steps: Sequence[SessionStep], said: str, key: str = "") -> SessionSignal:
+def _signal(code: str, steps: Sequence[SessionStep], text: str, key: str = "") -> SessionSignal:
     """Return the signal of some steps, in the turn of the last of them."""
     spans = (span.index for step in steps for span in (step.call, step.result) if span is not None)
-    return SessionSignal(code, steps[-1].call.turn, tuple(spans), said, key)
+    return SessionSignal(code, steps[-1].call.turn, tuple(spans), text, key)
 
 
-def said_by_user(seen: SignalContext) -> Iterator[SessionSignal]:
+def user_signals(context: SignalContext) -> Iterator[SessionSignal]:
     """Yield corrections, acceptances, statements that are to hold, and wishes for a skill."""
-    for number, span in enumerate(seen.typed):
-        shown, at = outcomes.unquoted_text(span.text)[:160], (span.turn, (span.index,))
+    for number, span in enumerate(context.typed):
+        excerpt, at = outcomes.unquoted_text(span.text)[:160], (span.turn, (span.index,))
         if outcomes.wishes_skill(span.text):
-            yield SessionSignal("asked_for_skill", *at, f"The user asked for a skill: {shown}")
+            yield SessionSignal("asked_for_skill", *at, f"The user asked for a skill: {excerpt}")
         if outcomes.states(span.text):
-            yield SessionSignal("user_statement", *at, f"The user stated: {shown}")
-        before = seen.session.spans[span.index - 1] if span.index else None
-        asked = before is not None and before.role == "assistant" and before.text.rstrip().endswith("?")
+            yield SessionSignal("user_statement", *at, f"The user stated: {excerpt}")
+        before = context.session.spans[span.index - 1] if span.index else None
+        is_answer = before is not None and before.role == "assistant" and before.text.rstrip().endswith("?")
         # Clients end the refusal of a call so, and the person's own words follow as the next
         # message.
         instead = is_refused(before) and str(before and before.text).rstrip().endswith(("said:", "how to proceed."))
-        if instead or (number and outcomes.corrects(span.text, asked)):
-            yield SessionSignal("correction", *at, f"The user corrected the work: {shown}")
+        if instead or (number and outcomes.corrects(span.text, is_answer)):
+            yield SessionSignal("correction", *at, f"The user corrected the work: {excerpt}")
         elif number and outcomes.accepts(span.text):
-            yield SessionSignal("acceptance", *at, f"The user accepted the work: {shown}")
+            yield SessionSignal("acceptance", *at, f"The user accepted the work: {excerpt}")
 
 
-def retry_chains(seen: SignalContext) -> Iterator[SessionSignal]:
+def retry_chains(context: SignalContext) -> Iterator[SessionSignal]:
     """Yield calls that were made again and again in one turn, at least twice in vain."""
-    for _, group in groupby(_patient(seen.steps), key=lambda step: step.call.turn):
+    for _, group in groupby(_patient(context.steps), key=lambda step: step.call.turn):
         by_key: dict[str, list[SessionStep]] = {}
         for step in group:
             by_key.setdefault(_program(step), []).append(step)
@@ -192,13 +194,13 @@ def retry_chains(seen: SignalContext) -> Iterator[SessionSignal]:
             bad = [step for step in tries if step.failed]
             if len(tries) >= RETRIES and len(bad) >= RETRIES - 1:
                 end = "and worked in the end" if not tries[-1].failed else "and never worked"
-                said = f"{len(tries)} tries of {key[:80]}, {len(bad)} failed, {end}"
-                yield _signal("retry_chain", tries, said, f"retry:{key}")
+                text = f"{len(tries)} tries of {key[:80]}, {len(bad)} failed, {end}"
+                yield _signal("retry_chain", tries, text, f"retry:{key}")
 
 
-def error_loops(seen: SignalContext) -> Iterator[SessionSignal]:
+def error_loops(context: SignalContext) -> Iterator[SessionSignal]:
     """Yield the same tool, or the same program of a shell, failing several times in a row."""
-    for (tool, bad), group in groupby(_patient(seen.steps), key=lambda step: (_tool(step), step.failed)):
+    for (tool, bad), group in groupby(_patient(context.steps), key=lambda step: (_tool(step), step.failed)):
         row = list(group)
         if bad and len(row) >= LOOP:
             yield replace(_signal("error_loop", row, f"{tool} failed {len(row)} times in a row"), turn=row[0].call.turn)
@@ -211,17 +213,17 @@ def _patient(all_steps: Sequence[SessionStep]) -> Iterator[SessionStep]:
         yield from row if row[-1].failed else row[-1:]
 
 
-def reverted_edits(seen: SignalContext) -> Iterator[SessionSignal]:
+def reverted_edits(context: SignalContext) -> Iterator[SessionSignal]:
     """Yield edits that were taken back later, by an edit or by git."""
-    made: dict[tuple[str, str, str], SessionStep] = {}  # the first edit of a file from one text to another
-    for edit in file_edits(seen.steps):
-        before = made.get((edit.path, edit.new, edit.old)) if edit.old != edit.new else None
+    first_edits: dict[tuple[str, str, str], SessionStep] = {}  # the first edit of a file from one text to another
+    for edit in file_edits(context.steps):
+        before = first_edits.get((edit.path, edit.new, edit.old)) if edit.old != edit.new else None
         if before is not None and (edit.old.strip() or edit.new.strip()):
             yield _signal("edit_reverted", [before, edit.step], f"{edit.path}: an edit was taken back")
-        made.setdefault((edit.path, edit.old, edit.new), edit.step)
-    edited = {path.rpartition("/")[2] for path, _, _ in made}
-    worked = next((n for n, step in enumerate(seen.steps) if not step.looks), 0)
-    for step in seen.steps[worked + 1 :]:  # before anything was done there is nothing of it to take back
+        first_edits.setdefault((edit.path, edit.old, edit.new), edit.step)
+    edited = {path.rpartition("/")[2] for path, _, _ in first_edits}
+    worked = next((n for n, step in enumerate(context.steps) if not step.looks), 0)
+    for step in context.steps[worked + 1 :]:  # before anything was done there is nothing of it to take back
         if step.failed or not step.undoes:
             continue
         # Where edits are known, `git checkout FILE` counts only for an edited file.
@@ -229,10 +231,10 @@ def reverted_edits(seen: SignalContext) -> Iterator[SessionSignal]:
             yield _signal("edit_reverted", [step], "changes were taken back with git")
 
 
-def fail_then_pass(seen: SignalContext) -> Iterator[SessionSignal]:
+def fail_then_pass(context: SignalContext) -> Iterator[SessionSignal]:
     """Yield checks that failed and passed later: a verified outcome."""
     failing: dict[str, SessionStep] = {}
-    for step in seen.steps:
+    for step in context.steps:
         if not step.checks or step.result is None:
             continue
         if step.failed:
@@ -245,17 +247,17 @@ def fail_then_pass(seen: SignalContext) -> Iterator[SessionSignal]:
         yield _signal("check_failing", [step], f"{step.key[2:90]} still fails at the end")
 
 
-def committed(seen: SignalContext) -> Iterator[SessionSignal]:
+def commits(context: SignalContext) -> Iterator[SessionSignal]:
     """Yield commits that were made."""
-    for step in seen.steps:
+    for step in context.steps:
         if step.commits and step.result is not None and not step.failed:
             yield _signal("commit", [step], "a commit was made")
 
 
-def procedures(seen: SignalContext) -> Iterator[SessionSignal]:
+def procedures(context: SignalContext) -> Iterator[SessionSignal]:
     """Yield each run of steps that changed something, by which the same procedure is known in another session."""
     found = 0
-    for _, group in groupby(seen.steps, key=lambda step: step.call.turn):
+    for _, group in groupby(context.steps, key=lambda step: step.call.turn):
         done = [step for step in group if step.command and not step.failed and not step.looks]
         plain = [next(same) for _, same in groupby(done, key=lambda step: step.key)]
         for start in range(len(plain) - SEQUENCE + 1):
@@ -266,38 +268,40 @@ def procedures(seen: SignalContext) -> Iterator[SessionSignal]:
                 yield _signal("procedure", part, key, f"procedure:{key}")
 
 
-def ignored_skills(seen: SignalContext) -> Iterator[SessionSignal]:
+def ignored_skills(context: SignalContext) -> Iterator[SessionSignal]:
     """Yield skills that were loaded and that nothing after their first load has to do with."""
     first: dict[str, Span] = {}
-    for span in seen.session.spans:
+    for span in context.session.spans:
         if span.skill and span.origin is Origin.SKILL and not span.is_error and len(first) < MOST_SKILLS:
             first.setdefault(span.skill, span)
     for span in first.values():
-        later = [one for one in seen.session.spans if one.index > span.index]
-        if not later or any(one.skill == span.skill and one.origin is Origin.ASSISTANT for one in later):
+        later = [other for other in context.session.spans if other.index > span.index]
+        if not later or any(other.skill == span.skill and other.origin is Origin.ASSISTANT for other in later):
             continue
-        told = " ".join(f"{one.text[:2_000]} {one.input or ''}" for one in later if one.role == "assistant")
+        agent_text = " ".join(
+            f"{other.text[:2_000]} {other.input or ''}" for other in later if other.role == "assistant"
+        )
         marks = named_files(" ".join(span.text[:20_000].split())) | {str(span.skill)}
-        if not any(mark in told for mark in marks):
-            said = f"{span.skill} was loaded and not used"
-            yield SessionSignal("skill_ignored", span.turn, (span.index,), said, f"ignored:{span.skill}")
+        if not any(mark in agent_text for mark in marks):
+            text = f"{span.skill} was loaded and not used"
+            yield SessionSignal("skill_ignored", span.turn, (span.index,), text, f"ignored:{span.skill}")
 
 
-def cost(seen: SignalContext) -> Iterator[SessionSignal]:
+def cost(context: SignalContext) -> Iterator[SessionSignal]:
     """Yield a remark on a session that took many tokens."""
-    tokens = seen.session.tokens or 0
-    if tokens >= COSTLY and seen.typed:
-        last = seen.typed[-1]
+    tokens = context.session.tokens or 0
+    if tokens >= COSTLY and context.typed:
+        last = context.typed[-1]
         yield SessionSignal("costly", last.turn, (last.index,), f"the session took {tokens:,} tokens")
 
 
 FINDERS: tuple[Callable[[SignalContext], Iterator[SessionSignal]], ...] = (
-    said_by_user,
+    user_signals,
     retry_chains,
     error_loops,
     reverted_edits,
     fail_then_pass,
-    committed,
+    commits,
     procedures,
     ignored_skills,
     cost,

@@ -42,13 +42,13 @@ _PLACES, _OUTSIDE, _KNOWN = (frozenset(_TABLE.data[name]) for name in ("places",
 _WHYS: Mapping[str, str] = _TABLE.data["whys"]
 _POWERS: Mapping[str, str] = _TABLE.data["powers"]
 _RUNS = [
-    (one["what"], frozenset(one["anchors"]), re.compile(_TABLE.join(one["pattern"]))) for one in _TABLE.data["runs"]
+    (row["what"], frozenset(row["anchors"]), re.compile(_TABLE.join(row["pattern"]))) for row in _TABLE.data["runs"]
 ]
 _GRANTS = {what: what.lower() for what in _TABLE.data["grants"]}
 # Here and in `_ANCHORS`: a pattern runs only over a text with one of its anchors, which are all found in one pass.
 _ENVIRONMENT_ANCHORS = frozenset(("$", "os.environ", "os.getenv", "process.env", "env["))
 _ANCHORS = PartFinder(
-    tuple({"://", *_GRANTS.values()}.union(_ENVIRONMENT_ANCHORS, _PLACES, _OUTSIDE, *(one[1] for one in _RUNS)))
+    tuple({"://", *_GRANTS.values()}.union(_ENVIRONMENT_ANCHORS, _PLACES, _OUTSIDE, *(row[1] for row in _RUNS)))
 )
 _HARMLESS = frozenset(_TABLE.data["harmless_tools"].split())
 _TOOLS = re.compile(r"[A-Za-z_*][\w*.:-]{0,80}(?:\([^()\n]{0,200}\))?")
@@ -61,31 +61,31 @@ KnownTexts = dict[int, frozenset[Capability]]
 """What texts have the means to do, by the identity of the view: two versions share the views of equal files."""
 
 
-def capabilities(views: Mapping[str, TextView], main: str, known: KnownTexts) -> frozenset[Capability]:
+def capabilities(views: Mapping[str, TextView], main: str, cache: KnownTexts) -> frozenset[Capability]:
     """Return everything that the text files of a resource, of which `main` is the main one, have the means to do.
 
-    known: what was found in views that are still in use; added to.
+    cache: what was found in views that are still in use; added to.
     """
     found: set[Capability] = set()
     for path, view in views.items():
         # Views are known by identity: to hash a text takes a pass over it. The caller holds them, so no id is used
         # again.
-        if id(view) not in known:
-            known[id(view)] = frozenset(_of_text(view))
-        found.update(known[id(view)])
+        if id(view) not in cache:
+            cache[id(view)] = frozenset(_text_capabilities(view))
+        found.update(cache[id(view)])
         if path == main:
-            found.update(_of_frontmatter(view))
+            found.update(_frontmatter_capabilities(view))
         if path.rpartition("/")[2] in _TABLE.data["settings_files"]:
-            found.update(_of_settings(view))
+            found.update(_settings_capabilities(view))
     return frozenset(found)
 
 
-def of_texts(views: Iterable[TextView]) -> Iterator[Capability]:
+def capabilities_of_texts(views: Iterable[TextView]) -> Iterator[Capability]:
     """Yield what the texts have the means to do, their heads and settings left out."""
-    return itertools.chain.from_iterable(map(_of_text, views))
+    return itertools.chain.from_iterable(map(_text_capabilities, views))
 
 
-def _of_text(view: TextView) -> Iterator[Capability]:
+def _text_capabilities(view: TextView) -> Iterator[Capability]:
     low, anchors = view.plain, _ANCHORS.find(view.plain)
     if "://" in anchors:
         yield from (Capability(NETWORK, host) for host in _hosts(view))
@@ -98,8 +98,8 @@ def _of_text(view: TextView) -> Iterator[Capability]:
         yield from (Capability(CREDENTIALS, place) for place in places)
     if not _OUTSIDE.isdisjoint(anchors):
         yield from (Capability(WRITES, match[1]) for match in _WRITES.finditer(low))
-    for what, its, pattern in _RUNS:
-        if not its.isdisjoint(anchors) and pattern.search(low):
+    for what, own_anchors, pattern in _RUNS:
+        if not own_anchors.isdisjoint(anchors) and pattern.search(low):
             yield Capability(RUNS, what)
     yield from (Capability(PERMISSION, what) for what, low in _GRANTS.items() if low in anchors)
 
@@ -125,7 +125,7 @@ def _hosts(view: TextView) -> set[str]:
     return hosts
 
 
-def _of_frontmatter(view: TextView) -> Iterator[Capability]:
+def _frontmatter_capabilities(view: TextView) -> Iterator[Capability]:
     if not view.text.lstrip().startswith("---"):
         return
     fields = {plain_key(key): value for key, value in _fields(view).items()}
@@ -144,7 +144,7 @@ def _of_frontmatter(view: TextView) -> Iterator[Capability]:
 def _tools(value: object) -> list[str]:
     if isinstance(value, list):
         # Bounds here and below, because the head may be hostile.
-        return [str(one)[:200] for one in value][:MAX_NAMED]
+        return [str(tool)[:200] for tool in value][:MAX_NAMED]
     return _TOOLS.findall(value)[:MAX_NAMED] if isinstance(value, str) else []
 
 
@@ -152,11 +152,11 @@ def _names(value: object) -> list[str]:
     if isinstance(value, dict):
         return [str(name)[:80] for name in value]
     if isinstance(value, list):
-        return [str(next(iter(one), "") if isinstance(one, dict) else one)[:80] for one in value]
+        return [str(next(iter(item), "") if isinstance(item, dict) else item)[:80] for item in value]
     return [str(value)[:80]]
 
 
-def _of_settings(view: TextView) -> Iterator[Capability]:
+def _settings_capabilities(view: TextView) -> Iterator[Capability]:
     try:
         settings = json.loads(view.text)
     except (ValueError, RecursionError):
@@ -184,31 +184,31 @@ _HINT = "Approve it if the resource needs that; otherwise leave it out."
 def capability_findings(added: Iterable[Capability], *, is_new: bool) -> Iterator[Finding]:
     """Yield a finding for each means that was added. is_new: there was nothing before, so all of them are."""
     added = tuple(added)
-    kinds = {one.kind for one in added}
+    kinds = {capability.kind for capability in added}
     # Secrets without a network stay here, and a network without secrets takes nothing along.
     way_out = not is_new and NETWORK in kinds and bool(kinds & {ENVIRONMENT, CREDENTIALS})
-    for one in added:
-        severity = _always(one) if is_new else _in_a_change(one, way_out)
-        why = _WHYS[one.kind].format(what=one.what[:100])
+    for capability in added:
+        severity = _severity_in_new(capability) if is_new else _severity_in_change(capability, way_out)
+        why = _WHYS[capability.kind].format(what=capability.what[:100])
         why = why.replace(" now", "", 1) if is_new else why
-        yield Finding(f"capability.{one.kind}", severity, "", 0, "", why, _HINT)
+        yield Finding(f"capability.{capability.kind}", severity, "", 0, "", why, _HINT)
 
 
-def _always(one: Capability) -> FindingSeverity:
+def _severity_in_new(capability: Capability) -> FindingSeverity:
     """Return what a means of a new resource leads to: only what no resource should bring along."""
-    any_tool = one.kind == TOOL and one.what in ANY_TOOL
-    bypass = one.kind == PERMISSION and one.what == "bypassPermissions"
-    return _M if any_tool or bypass or one.kind in (HOOK, MCP, PROGRAM) else _L
+    any_tool = capability.kind == TOOL and capability.what in ANY_TOOL
+    bypass = capability.kind == PERMISSION and capability.what == "bypassPermissions"
+    return _M if any_tool or bypass or capability.kind in (HOOK, MCP, PROGRAM) else _L
 
 
-def _in_a_change(one: Capability, way_out: bool) -> FindingSeverity:
+def _severity_in_change(capability: Capability, way_out: bool) -> FindingSeverity:
     """Return what a means leads to that the resource did not have before. way_out: secrets came with the network."""
-    if one.kind == NETWORK:
-        return _M if way_out or one.what not in _KNOWN else _L
-    if one.kind == ENVIRONMENT:
+    if capability.kind == NETWORK:
+        return _M if way_out or capability.what not in _KNOWN else _L
+    if capability.kind == ENVIRONMENT:
         return _M if way_out else _L
-    if one.kind == TOOL:
-        return _M if one.what in ANY_TOOL or one.what in SHELL else _L
+    if capability.kind == TOOL:
+        return _M if capability.what in ANY_TOOL or capability.what in SHELL else _L
     # Everything else is a gain that a person decides on.
     return _M
 
@@ -233,18 +233,20 @@ def frontmatter_findings(before: TextView | None, after: TextView, kind: Kind) -
     now = _document(after)
     grants = read_grants(now)
     if before is None:
-        named = [("tools", tool) for tool in grants.tools - {ALL_TOOLS}] + sorted(grants.grants)
-        named += [("permissionmode", grants.mode)] if grants.mode else []
-        gained = [one for one in named if one[0] in (_AGENT_POWERS if kind is Kind.AGENT else _DELEGATES)]
+        granted = [("tools", tool) for tool in grants.tools - {ALL_TOOLS}] + sorted(grants.grants)
+        granted += [("permissionmode", grants.mode)] if grants.mode else []
+        gained = [grant for grant in granted if grant[0] in (_AGENT_POWERS if kind is Kind.AGENT else _DELEGATES)]
     else:
         # Many skills of others have a head that YAML breaks in; it grants what can be read of it.
-        gained = grants.widened(read_grants(was))
+        gained = grants.list_added_grants(read_grants(was))
         if kind is not Kind.AGENT:
-            gained = [one for one in gained if one[0] != "head" and not (one[0] == "tools" and one[1] in _HARMLESS)]
+            gained = [
+                grant for grant in gained if grant[0] != "head" and not (grant[0] == "tools" and grant[1] in _HARMLESS)
+            ]
     for key, what in gained:
         yield _grant_finding(after.path, key, what)
-    before_triggers = _list(was.fields.get("triggers"))
-    for trigger in _list(now.fields.get("triggers")) if before is not None else ():
+    before_triggers = _items_of(was.fields.get("triggers"))
+    for trigger in _items_of(now.fields.get("triggers")) if before is not None else ():
         if trigger.strip().casefold() in _TABLE.data["everything"] and trigger not in before_triggers:
             yield _finding("front.trigger", after.path, f"triggers: {trigger}", "claims every occasion as a trigger")
 
@@ -262,10 +264,10 @@ def _grant_finding(path: str, key: str, what: str) -> Finding:
     return _finding("front.power", path, f"{key}: {what}", f"gives it {power} ({key})")
 
 
-def _list(value: object) -> list[str]:
+def _items_of(value: object) -> list[str]:
     if isinstance(value, str):
-        return [one.strip() for one in split_outside_brackets(value) if one.strip()]
-    return [str(one) for one in value][:200] if isinstance(value, list) else []
+        return [item.strip() for item in split_outside_brackets(value) if item.strip()]
+    return [str(item) for item in value][:200] if isinstance(value, list) else []
 
 
 def _fields(view: TextView) -> Mapping[str, object]:

@@ -86,25 +86,25 @@ def _new_word(word: str) -> _Word:
     form = "0" if word.isdigit() else word
     number = crc32(form.encode())
     own = (number & _MASK, *((_place_of_stem(form),) if len(form) > _STEM else ()))
-    named, of = concepts_of_word(form), weights().of
-    weight = sum(map(of.__getitem__, own))
-    if named:  # most words name nothing
-        hashes = (_hashes_of_concepts(foreign, named) for foreign in (False, True))
+    named_concepts, weight_of = concepts_of_word(form), weights().of
+    weight = sum(map(weight_of.__getitem__, own))
+    if named_concepts:  # most words name nothing
+        hashes = (_hashes_of_concepts(foreign, named_concepts) for foreign in (False, True))
         # Whether the sentence is foreign is not known yet. The greater weight keeps the sum in `_reached` from being
         # too low.
-        weight += max(sum(of[one & _MASK] for one in some) for some in hashes)
-    return _Word(number, own, named, weight, word)
+        weight += max(sum(weight_of[concept_hash & _MASK] for concept_hash in some) for some in hashes)
+    return _Word(number, own, named_concepts, weight, word)
 
 
 _word = _Words().__getitem__
 _READER = WordReader(_new_word, _MOST_WORDS) if WordReader is not None else None
 
 
-def _read(text: str) -> list[_Word]:
+def _read_words(text: str) -> list[_Word]:
     """Return the words of a sentence."""
     text = without_addresses(text)
-    known: list[_Word] | None = _READER.read(text) if _READER is not None else None
-    return list(map(_word, split_words(text))) if known is None else known
+    words: list[_Word] | None = _READER.read(text) if _READER is not None else None
+    return list(map(_word, split_words(text))) if words is None else words
 
 
 def _place_of_stem(word: str) -> int:
@@ -116,49 +116,56 @@ _EDGE = crc32(b"^")
 
 def places(text: str) -> set[int]:
     """Return the places of a sentence's features in the weights."""
-    known = _read(text)
-    return places_of(known, _concept_places(text, known), _EDGE, _PAIR, _GAP)
+    words = _read_words(text)
+    return places_of(words, _concept_places(text, words), _EDGE, _PAIR, _GAP)
 
 
-def _concept_places(text: str, known: list[_Word]) -> tuple[int, ...]:
-    named = concepts_of_words(text, [one[4] for one in known], {one[2] for one in known})
-    return _of_concepts(is_foreign(text), named)
+def _concept_places(text: str, words: list[_Word]) -> tuple[int, ...]:
+    named_concepts = concepts_of_words(text, [word[4] for word in words], {word[2] for word in words})
+    return _places_of_concepts(is_foreign(text), named_concepts)
 
 
 @lru_cache(maxsize=2048)
-def _of_concepts(foreign: bool, named: frozenset[str]) -> tuple[int, ...]:
-    hashes = _hashes_of_concepts(foreign, named)
-    pairs = [(one * _JOINED + other) & _MASK for number, one in enumerate(hashes) for other in hashes[number + 1 :]]
-    return (*(one & _MASK for one in hashes), *pairs)
+def _places_of_concepts(foreign: bool, named_concepts: frozenset[str]) -> tuple[int, ...]:
+    hashes = _hashes_of_concepts(foreign, named_concepts)
+    pairs = [
+        (concept_hash * _JOINED + other) & _MASK
+        for number, concept_hash in enumerate(hashes)
+        for other in hashes[number + 1 :]
+    ]
+    return (*(concept_hash & _MASK for concept_hash in hashes), *pairs)
 
 
-def _hashes_of_concepts(foreign: bool, named: frozenset[str]) -> list[int]:
+def _hashes_of_concepts(foreign: bool, named_concepts: frozenset[str]) -> list[int]:
     mark = "~" if foreign else "="
     # Sorted, so that a pair of concepts has one place, whichever comes first.
-    return [crc32(f"{mark}{name}".encode()) for name in sorted(named)]
+    return [crc32(f"{mark}{name}".encode()) for name in sorted(named_concepts)]
 
 
 def features(text: str) -> Iterator[tuple[str, int]]:
     """Yield the features of a sentence as a person reads them, each with its place; '' for those that say nothing."""
-    foreign, named = is_foreign(text), sorted(concepts(text))
-    hashes = _hashes_of_concepts(foreign, frozenset(named))
-    for number, (name, one) in enumerate(zip(named, hashes, strict=True)):
-        yield _NAMES.get(name, name), one & _MASK
-        for other_name, other in zip(named[number + 1 :], hashes[number + 1 :], strict=True):
-            yield f"{_NAMES.get(name, name)} with {_NAMES.get(other_name, other_name)}", (one * _JOINED + other) & _MASK
+    foreign, named_concepts = is_foreign(text), sorted(concepts(text))
+    hashes = _hashes_of_concepts(foreign, frozenset(named_concepts))
+    for number, (name, concept_hash) in enumerate(zip(named_concepts, hashes, strict=True)):
+        yield _NAMES.get(name, name), concept_hash & _MASK
+        for other_name, other in zip(named_concepts[number + 1 :], hashes[number + 1 :], strict=True):
+            yield (
+                f"{_NAMES.get(name, name)} with {_NAMES.get(other_name, other_name)}",
+                (concept_hash * _JOINED + other) & _MASK,
+            )
     before = last = ("", _EDGE)
     for word in words_of(text):
         number, own, *_ = _word(word)
-        yield _shown(word), own[0]
+        yield _quote_words(word), own[0]
         if len(own) > 1:
             yield "", own[1]
-        yield _shown(last[0], word), (last[1] * _PAIR + number) & _MASK
-        yield _shown(before[0], "…", word), (before[1] * _GAP + number) & _MASK
+        yield _quote_words(last[0], word), (last[1] * _PAIR + number) & _MASK
+        yield _quote_words(before[0], "…", word), (before[1] * _GAP + number) & _MASK
         before, last = last, (word, number)
     yield "", (last[1] * _PAIR + _EDGE) & _MASK
 
 
-def _shown(*words: str) -> str:
+def _quote_words(*words: str) -> str:
     """Return words in quotes, '' where none of them says anything by itself."""
     if all(len(word) < 3 or word in _EMPTY or not word[0].isalpha() for word in words):
         return ""
@@ -198,27 +205,27 @@ def weights() -> Weights:
 
 def score(text: str) -> float:
     """Return how much a sentence in lower case reads like a hostile instruction; most work lies far below 0."""
-    return _score(text, _read(text))
+    return _score(text, _read_words(text))
 
 
-def _score(text: str, known: list[_Word]) -> float:
+def _score(text: str, words: list[_Word]) -> float:
     model = weights()
-    return model.base + model.step * sum_places(known, _concept_places(text, known), model.of, _EDGE, _PAIR, _GAP)
+    return model.base + model.step * sum_places(words, _concept_places(text, words), model.of, _EDGE, _PAIR, _GAP)
 
 
-def _reached(text: str) -> float:
+def _score_or_lowest(text: str) -> float:
     """Return the score of a sentence; _LOWEST if its words by themselves weigh less than 0, as in most work.
 
     In languages without spaces between words each sign is a word, so their sentences always get their score.
     """
     # Each word once, because a place counts once in the score.
-    known = _read(text)
-    if (text.isascii() or WIDE.search(text) is None) and sum({one[4]: one[3] for one in known}.values()) < 0:
+    words = _read_words(text)
+    if (text.isascii() or WIDE.search(text) is None) and sum({word[4]: word[3] for word in words}.values()) < 0:
         return _LOWEST
-    return _score(text, known)
+    return _score(text, words)
 
 
-def resembling(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> Iterator[Finding]:
+def find_resembling(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> Iterator[Finding]:
     """Yield a finding for each sentence that reads like a hostile instruction, with the words that make it so.
 
     In a new resource the limit is higher, but for what takes secrets away or tells the user less.
@@ -229,15 +236,15 @@ def resembling(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> Ite
         # Code has rules of its own, and the words of a very short sentence say little.
         if sentence.part is TextPart.CODE or (len(text) < MIN_CHARACTERS and text.isascii()):
             continue
-        reached = _reached(text)
-        if reached <= _LOWEST:
+        sentence_score = _score_or_lowest(text)
+        if sentence_score <= _LOWEST:
             continue
         limits = model.foreign if is_foreign(text) else model.english
-        if reached <= limits.changed:
+        if sentence_score <= limits.changed:
             continue
         family = _family(text)
-        if not is_new or family != _OTHER or reached > limits.new:
-            yield report(path, sentence, family, FindingSeverity.MEDIUM, _why(text, model), _READ_IT)
+        if not is_new or family != _OTHER or sentence_score > limits.new:
+            yield report(path, sentence, family, FindingSeverity.MEDIUM, _explain(text, model), _READ_IT)
 
 
 # Characters. In a script that writes a word in one or two signs a shorter sentence can instruct, so only ASCII
@@ -261,21 +268,26 @@ def _family(text: str) -> str:
 
     An address alone makes no theft: "send the metrics to https://..." is work of many owners.
     """
-    named = concepts(text)
-    if _VALUED & named and _OUTWARD & named:
+    named_concepts = concepts(text)
+    if _VALUED & named_concepts and _OUTWARD & named_concepts:
         return "wording.steal"
-    if _SILENCE & named and {"tell", "user"} <= named:
+    if _SILENCE & named_concepts and {"tell", "user"} <= named_concepts:
         return "wording.conceal"
     return _OTHER
 
 
-def _why(text: str, model: Weights) -> str:
+def _explain(text: str, model: Weights) -> str:
     """Return the reason of a finding: the words and concepts that the classifier weighs most."""
     weighed = {name: model.of[place] for name, place in features(text) if name}
     # A single word says less to a person than the concepts and the words that stand together.
-    most = sorted((one for one in weighed if weighed[one] > 0), key=lambda one: (" " not in one, -weighed[one], one))
-    named = "; ".join(most[:_NAMED])
-    return "the classifier takes it for an order that harms" + (f", most of all because of: {named}" if named else "")
+    most = sorted(
+        (feature for feature in weighed if weighed[feature] > 0),
+        key=lambda feature: (" " not in feature, -weighed[feature], feature),
+    )
+    top_features = "; ".join(most[:_NAMED])
+    return "the classifier takes it for an order that harms" + (
+        f", most of all because of: {top_features}" if top_features else ""
+    )
 
 
 _MIN_WORDS = 4  # of a hidden text: most shorter ones are marks of tools
@@ -283,22 +295,24 @@ _LOWEST_HIDDEN = -3.0
 """Score of a hidden text that may be an order: there is less reason to hide one than to write it."""
 
 
-def _worst(sentence: Sentence) -> float:
+def _highest_score(sentence: Sentence) -> float:
     return max(score(piece.text) for piece in windows(sentence))
 
 
 def find_unseen(path: str, sentences: Iterable[Sentence]) -> Iterator[Finding]:
     """Yield a finding for each hidden text that could instruct."""
-    for one in sentences:
-        if one.part not in (TextPart.COMMENT, TextPart.UNSHOWN):
+    for sentence in sentences:
+        if sentence.part not in (TextPart.COMMENT, TextPart.UNSHOWN):
             continue
-        named = concepts(one.text)
-        addressed = "assistant" in named and len(named) > 1
+        named_concepts = concepts(sentence.text)
+        addressed = "assistant" in named_concepts and len(named_concepts) > 1
         # Text in scripts without spaces cannot be counted in words.
-        long = one.text.count(" ") + 1 >= _MIN_WORDS or not one.text.isascii()
-        if not long or (_MARK.match(one.text) and not addressed):
+        long = sentence.text.count(" ") + 1 >= _MIN_WORDS or not sentence.text.isascii()
+        if not long or (_MARK.match(sentence.text) and not addressed):
             continue
-        orders = addressed or one.part is TextPart.UNSHOWN or _worst(one) > _LOWEST_HIDDEN
+        orders = addressed or sentence.part is TextPart.UNSHOWN or _highest_score(sentence) > _LOWEST_HIDDEN
         severity = FindingSeverity.MEDIUM if orders else FindingSeverity.LOW
         why = "hides text that can instruct from whoever reads the page"
-        yield report(path, one, "hidden.comment", severity, why, "Write it where a person sees it, or leave it out.")
+        yield report(
+            path, sentence, "hidden.comment", severity, why, "Write it where a person sees it, or leave it out."
+        )

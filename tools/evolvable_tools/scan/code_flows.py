@@ -26,7 +26,7 @@ WELL_KNOWN = frozenset(_TABLE.data["well_known"].split())
 _M, _L = FindingSeverity.MEDIUM, FindingSeverity.LOW
 _KNOWN_ADDRESS = "Approve it if you know the address."
 
-_MEANS = {
+_WAYS_TO_HOST = {
     "index": ("index", "it takes packages from {}"),
     "push": ("pushes", "it sends files to {} or connects to it"),
     "upload": ("upload", "it sends to {} or connects to it"),
@@ -40,9 +40,9 @@ def _has(text: str, name: str) -> bool:
     return _PATTERNS[name].search(text) is not None
 
 
-def _means(text: str) -> str:
+def _way_to_host(text: str) -> str:
     """Return how a line reaches a host, '' when it does not."""
-    return next((how for how, (name, _) in _MEANS.items() if _has(text, name)), "")
+    return next((how for how, (name, _) in _WAYS_TO_HOST.items() if _has(text, name)), "")
 
 
 # `host.name:path` as scp and rsync write it, or numbers with points.
@@ -63,7 +63,7 @@ def _may_name_a_host(text: str) -> bool:
     return _ADDRESS.search(text) is not None
 
 
-def _hosts(text: str, how: str) -> set[str]:
+def _find_hosts(text: str, how: str) -> set[str]:
     hosts = {match[1] for match in _WHOLE["url_host"].finditer(text)}
     hosts |= {match[1] or match[2] for match in _WHOLE["remote"].finditer(text)}
     # Numbers with points are versions in most texts, so they need another sign that the line reaches a machine.
@@ -78,70 +78,80 @@ def _hosts(text: str, how: str) -> set[str]:
 def _is_machine(text: str, match: re.Match[str]) -> bool:
     """Return whether four numbers are the address of a machine, and no version of something."""
     # "v1.2.3.4" and the like stand right behind a word for versions.
-    return all(int(one) < 256 for one in match[1].split(".")) and not _PATTERNS["versioned"].search(
+    return all(int(number) < 256 for number in match[1].split(".")) and not _PATTERNS["versioned"].search(
         text, max(0, match.start() - 20), match.start()
     )
 
 
-def new_hosts(path: str, sentences: Iterable[Sentence], known: Container[str], *, is_new: bool) -> Iterator[Finding]:
+def find_new_hosts(
+    path: str, sentences: Iterable[Sentence], known_text: Container[str], *, is_new: bool
+) -> Iterator[Finding]:
     """Yield a finding for each host that commands of added lines reach, in code, in prose or in a table.
 
-    known: the text that was there before.
+    known_text: the text that was there before.
     """
-    told = set()
-    for one in sentences:
-        how = _means(one.text) if _may_name_a_host(one.text) else ""
-        for host in sorted(_hosts(one.text, how)) if how else ():
-            if host in told or host in known or _needs_no_question(host, how, one, is_new):
+    reported = set()
+    for sentence in sentences:
+        how = _way_to_host(sentence.text) if _may_name_a_host(sentence.text) else ""
+        for host in sorted(_find_hosts(sentence.text, how)) if how else ():
+            if host in reported or host in known_text or _needs_no_question(host, how, sentence, is_new):
                 continue
-            told.add(host)
+            reported.add(host)
             # In a new resource no host is more than shown, but for the source of packages and the target of a copy.
             severity = _M if not is_new or how in ("index", "push") else _L
-            yield report(path, one, f"host.{how}", severity, _MEANS[how][1].format(host), _KNOWN_ADDRESS)
+            yield report(path, sentence, f"host.{how}", severity, _WAYS_TO_HOST[how][1].format(host), _KNOWN_ADDRESS)
 
 
-def _needs_no_question(host: str, how: str, one: Sentence, is_new: bool) -> bool:
+def _needs_no_question(host: str, how: str, sentence: Sentence, is_new: bool) -> bool:
     # What is sent to a well-known host may be sent to anybody's account there.
     if host in WELL_KNOWN and how not in ("push", "upload"):
         return True
     if _PATTERNS["placeholder"].search(host) and (is_new or how != "index"):
         return True
     # "Never call https://..." is a prohibition.
-    return one.part is TextPart.PROSE and how == "tool" and forbids(one.text)
+    return sentence.part is TextPart.PROSE and how == "tool" and forbids(sentence.text)
 
 
-def new_addresses(path: str, sentences: Iterable[Sentence], known: Container[str]) -> Iterator[Finding]:
+def find_new_addresses(path: str, sentences: Iterable[Sentence], known_text: Container[str]) -> Iterator[Finding]:
     """Yield a finding for each address in a sentence that also asks for something to be sent, loaded or run."""
-    for one in sentences:
-        if one.part is TextPart.CODE or "://" not in one.text:
+    for sentence in sentences:
+        if sentence.part is TextPart.CODE or "://" not in sentence.text:
             continue
         # The name of an XML namespace looks like an address and is never asked.
-        text = _WHOLE["namespace"].sub("", one.text)
-        named = {host for host in _WHOLE["url_host"].findall(text) if "." in host and host not in known}
-        hosts = {host for host in named - WELL_KNOWN if not _has(host, "local")}
+        text = _WHOLE["namespace"].sub("", sentence.text)
+        unknown_hosts = {host for host in _WHOLE["url_host"].findall(text) if "." in host and host not in known_text}
+        hosts = {host for host in unknown_hosts - WELL_KNOWN if not _has(host, "local")}
         # A list of links asks for nothing.
-        if not hosts or _WHOLE["linked"].fullmatch(one.text.strip()):
+        if not hosts or _WHOLE["linked"].fullmatch(sentence.text.strip()):
             continue
-        if concepts(one.text) & {"send", "follow"} and not forbids(one.text):
+        if concepts(sentence.text) & {"send", "follow"} and not forbids(sentence.text):
             why = f"names the new address {sorted(hosts)[0]} where something is sent or run"
-            yield report(path, one, "host.address", _M, why, _KNOWN_ADDRESS)
+            yield report(path, sentence, "host.address", _M, why, _KNOWN_ADDRESS)
 
 
-def weak_options(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> Iterator[Finding]:
+def find_weak_options(path: str, sentences: Iterable[Sentence], *, is_new: bool) -> Iterator[Finding]:
     """Yield a finding for each option that turns a check off, but for those that a sentence forbids."""
-    for one in sentences:
-        match = _PATTERNS["weak"].search(one.text)
-        if match is None or (one.part is not TextPart.CODE and forbids(one.text) and not is_excused(one.text)):
+    for sentence in sentences:
+        match = _PATTERNS["weak"].search(sentence.text)
+        if match is None or (
+            sentence.part is not TextPart.CODE and forbids(sentence.text) and not is_excused(sentence.text)
+        ):
             continue
         why = f"turns a check off: {escape_unprintable(match[0].strip()[:60])}"
-        asked = _has(one.text, "recommends") and not _has(one.text, "cautions") and not forbids(one.text)
-        listed = one.part is TextPart.CODE or one.program or one.text.startswith("|")
-        shown = not asked or listed or "dangerously" in match[0]
-        unchecked = _PATTERNS["unchecked_peer"].search(match[0]) is not None and _reaches_others(one.text)
+        is_recommended = (
+            _has(sentence.text, "recommends") and not _has(sentence.text, "cautions") and not forbids(sentence.text)
+        )
+        is_listed = sentence.part is TextPart.CODE or sentence.program or sentence.text.startswith("|")
+        is_only_shown = not is_recommended or is_listed or "dangerously" in match[0]
+        unchecked = _PATTERNS["unchecked_peer"].search(match[0]) is not None and _reaches_others(sentence.text)
         # Without the option: its own name must not count as the caution.
-        warned = one.part is TextPart.PROSE and not one.program and _has(one.text.replace(match[0], ""), "cautions")
-        severity = _L if ((is_new and shown) or warned) and not unchecked else _M
-        yield report(path, one, "option.weak", severity, why, "Leave the check on.")
+        warned = (
+            sentence.part is TextPart.PROSE
+            and not sentence.program
+            and _has(sentence.text.replace(match[0], ""), "cautions")
+        )
+        severity = _L if ((is_new and is_only_shown) or warned) and not unchecked else _M
+        yield report(path, sentence, "option.weak", severity, why, "Leave the check on.")
 
 
 def _reaches_others(text: str) -> bool:
@@ -157,24 +167,28 @@ def is_excused(text: str) -> bool:
 
 
 def find_flows(
-    view: TextView, text: str, *, is_file: bool, changed: str | None = None, known: str = ""
+    view: TextView, text: str, *, is_file: bool, changed: str | None = None, known_programs: str = ""
 ) -> Iterator[Finding]:
     """Yield what a program does that a person should see first.
 
-    text: the program in lower case, whole. is_file: it is a file and not a code block of a document. changed: only
-    the statements that a change brings; None for a new program. known: the programs that were there before. A finding
-    needs a statement of the change in it.
+    text: the program in lower case, whole. is_file: it is a file and not a code block of a document. changed: only the
+    statements that a change brings; None for a new program. known_programs: the programs that were there before. A
+    finding needs a statement of the change in it.
     """
     new = text if changed is None else changed
-    found = _of_file(text, new, known, changed is not None) if is_file else _of_block(new, changed is not None)
+    found = (
+        _flows_of_file(text, new, known_programs, changed is not None)
+        if is_file
+        else _flows_of_block(new, changed is not None)
+    )
     for rule, why in found:
         excerpt = escape_unprintable(new.strip()[:120])
         yield Finding(rule, _M, view.path, 0, excerpt, why, "Read the program before you approve it.")
 
 
-def _of_file(text: str, new: str, known: str, is_change: bool) -> Iterator[tuple[str, str]]:
+def _flows_of_file(text: str, new: str, known_programs: str, is_change: bool) -> Iterator[tuple[str, str]]:
     sends, sends_now = _has(text, "sends"), _has(new, "sends")
-    yield from _of_any(text, new, sends, sends_now)
+    yield from _flows_of_any(text, new, sends, sends_now)
     # Of the two halves of a flow one has to be new; the other may have been there.
     if _has(new, "credentials") or (_has(text, "credentials") and sends_now):
         yield "program.credentials", "it touches credentials"
@@ -188,13 +202,18 @@ def _of_file(text: str, new: str, known: str, is_change: bool) -> Iterator[tuple
         yield "program.weakens", "it turns a protection off or hides what it does"
     if sends_now and _has(text, "files") and _is_pointed(new):
         yield "program.sends-files", "it reads files and sends to an address"
-    if is_change and sends_now and not _has(known, "sends"):
+    if is_change and sends_now and not _has(known_programs, "sends"):
         yield "program.network", "it reaches the network, which this resource did not before"
-    if is_change and sends and _PATTERNS["named_keys"].search(new) and not _PATTERNS["named_keys"].search(known):
+    if (
+        is_change
+        and sends
+        and _PATTERNS["named_keys"].search(new)
+        and not _PATTERNS["named_keys"].search(known_programs)
+    ):
         yield "program.keys", "it reads a key and reaches the network"
 
 
-def _of_block(new: str, is_change: bool) -> Iterator[tuple[str, str]]:
+def _flows_of_block(new: str, is_change: bool) -> Iterator[tuple[str, str]]:
     sends = _has(new, "sends")
     whole = _PATTERNS["whole_environment"].search(new)
     # A code block may show unrelated commands, so both have to stand near each other.
@@ -211,7 +230,7 @@ def _of_block(new: str, is_change: bool) -> Iterator[tuple[str, str]]:
         yield "program.keys", "it sends a key"
 
 
-def _of_any(text: str, new: str, sends: bool, sends_now: bool) -> Iterator[tuple[str, str]]:
+def _flows_of_any(text: str, new: str, sends: bool, sends_now: bool) -> Iterator[tuple[str, str]]:
     if (sends and _has(new, "whole_environment")) or (sends_now and _has(text, "whole_environment")):
         yield "program.environment", "it reads the whole environment and reaches the network"
     if not sends and not sends_now:

@@ -24,7 +24,7 @@ _H, _M, _L = FindingSeverity.HIGH, FindingSeverity.MEDIUM, FindingSeverity.LOW
 _TABLE = PatternTable("content_rules.toml")
 _PATTERNS = {name: _TABLE.compile(name) for name in _TABLE.data["patterns"]}
 _ENDINGS = {kind: tuple(names) for kind, names in _TABLE.data["endings"].items()}
-_BEGINNINGS = {kind: tuple(one.encode("latin-1") for one in some) for kind, some in _TABLE.data["beginnings"].items()}
+_BEGINNINGS = {kind: tuple(text.encode("latin-1") for text in some) for kind, some in _TABLE.data["beginnings"].items()}
 
 
 _GARBLED = frozenset("âÂÃãäåæçèéðïÅÎÐ")
@@ -39,16 +39,16 @@ _CLEAR = "Write the text without these characters."
 
 def find_hidden(view: TextView) -> Iterator[Finding]:
     """Yield what hides text in a file."""
-    yield from _blank(view)
+    yield from _find_gaps(view)
     if not _has_special(view.text):
         if not view.is_ascii:
             yield from _lookalikes(view)
         return
-    told: Counter[str] = Counter()
+    rule_counts: Counter[str] = Counter()
     for run in _PATTERNS["special"].finditer(view.text):
-        for rule, severity, why in _judged(view.text, run):
-            told[rule] += 1
-            if told[rule] <= MAX_FOUND:
+        for rule, severity, why in _judge_special(view.text, run):
+            rule_counts[rule] += 1
+            if rule_counts[rule] <= MAX_FOUND:
                 excerpt = view.excerpt(run.start(), run.end())
                 yield Finding(rule, severity, view.path, view.line(run.start()), excerpt, why, _CLEAR)
     yield from _lookalikes(view)
@@ -64,7 +64,7 @@ def _has_special(text: str) -> bool:
     return bool(rest) and _PATTERNS["special"].search(rest.decode("utf-8", "surrogatepass")) is not None
 
 
-def _judged(text: str, run: re.Match[str]) -> Iterator[tuple[str, FindingSeverity, str]]:
+def _judge_special(text: str, run: re.Match[str]) -> Iterator[tuple[str, FindingSeverity, str]]:
     special = run[0]
     if _PATTERNS["tags"].search(special) and not _is_flag(text, run):
         yield "hidden.tags", _H, "tag characters spell out text that nobody sees"
@@ -87,7 +87,7 @@ def _judged(text: str, run: re.Match[str]) -> Iterator[tuple[str, FindingSeverit
         yield "hidden.encoded", _H, "a row of invisible characters can carry any text unseen"
     elif _PATTERNS["fillers"].search(special):
         yield "hidden.filler", _M, "characters without a shape stand in the text"
-    elif _PATTERNS["joiners"].search(special) and not _joins(text, run):
+    elif _PATTERNS["joiners"].search(special) and not _are_harmless_joiners(text, run):
         yield "hidden.zero-width", _M, "characters without width stand between letters"
     if _PATTERNS["private"].search(special):
         yield "hidden.private", _M, "characters that no standard defines stand in the text"
@@ -99,8 +99,10 @@ def _is_flag(text: str, run: re.Match[str]) -> bool:
     return text[start - 1 : start] == "\U0001f3f4" and _PATTERNS["flag"].fullmatch(run[0]) is not None
 
 
-def _joins(text: str, run: re.Match[str]) -> bool:
-    """Return whether joiners part no word: they stand beside a sign that is no Latin letter, or of a script that needs them."""
+def _are_harmless_joiners(text: str, run: re.Match[str]) -> bool:
+    """Return whether joiners part no word: they stand beside a sign that is no Latin letter, or of a script that needs
+    them.
+    """
     before, after = text[max(0, run.start() - 1) : run.start()], text[run.end() : run.end() + 1]
     if not (before.isalnum() and after.isalnum()):
         return True
@@ -117,8 +119,8 @@ def _lookalikes(view: TextView) -> Iterator[Finding]:
         # Fewer than half: a Latin word with some Cyrillic letters is a disguise, the reverse mostly a typing error.
         if len(strange) < len(match[0]) / 2 and _LIKE_LATIN.issuperset(strange):
             why = "a word mixes letters of two alphabets that look the same"
-            shown = escape_unprintable(ascii(match[0])[1:-1])
-            yield Finding("hidden.lookalike", _M, view.path, view.line(match.start()), shown, why, _CLEAR)
+            excerpt = escape_unprintable(ascii(match[0])[1:-1])
+            yield Finding("hidden.lookalike", _M, view.path, view.line(match.start()), excerpt, why, _CLEAR)
             # One word is enough for a person to look at the file.
             return
 
@@ -126,14 +128,16 @@ def _lookalikes(view: TextView) -> Iterator[Finding]:
 _FOLD = 60  # blank lines, more than a screen shows
 
 
-def _blank(view: TextView) -> Iterator[Finding]:
+def _find_gaps(view: TextView) -> Iterator[Finding]:
     """Yield text pushed out of sight by blank lines or spaces."""
     gaps = (match for match in _PATTERNS["blank_lines"].finditer(view.text) if match[0].count("\n") > _FOLD)
     if match := next(gaps, None):
         rest = view.text[match.end() : match.end() + 4000].strip()
         why = f"more than {_FOLD} blank lines push what follows out of sight"
-        severity, shown = _M if rest else _L, escape_unprintable(rest[:80])
-        yield Finding("hidden.blank-lines", severity, view.path, view.line(match.end()), shown, why, "Close the gap.")
+        severity, hidden_text = _M if rest else _L, escape_unprintable(rest[:80])
+        yield Finding(
+            "hidden.blank-lines", severity, view.path, view.line(match.end()), hidden_text, why, "Close the gap."
+        )
     # A substring is found much sooner than the pattern, and stands in each of its matches.
     if " " * 100 in view.text and (match := _PATTERNS["blank_line"].search(view.text)):
         why = "a row of more than 200 spaces pushes what follows out of sight"
@@ -177,25 +181,25 @@ def is_program(path: str, data: bytes) -> bool:
     # Programs for Windows begin with MZ and have zero bytes right after it; a text may begin with MZ.
     if data.startswith(b"MZ") and b"\0" not in data[:64]:
         return False
-    named = path.lower().endswith(_ENDINGS["programs"])
-    return data.startswith(_BEGINNINGS["programs"]) or (named and b"\0" in data[:4096])
+    has_program_ending = path.lower().endswith(_ENDINGS["programs"])
+    return data.startswith(_BEGINNINGS["programs"]) or (has_program_ending and b"\0" in data[:4096])
 
 
 def shape_of_text(view: TextView) -> Iterator[Finding]:
     """Yield encoded texts in a file that hold orders."""
     if "\\x" in view.text and (match := _PATTERNS["hex"].search(view.text)):
         why = "it holds a long text in escapes that nobody can read"
-        severity, shown = _M if view.is_code else _L, view.excerpt(match.start(), match.end())
-        yield Finding("shape.escapes", severity, view.path, view.line(match.start()), shown, why, _READABLE)
+        severity, excerpt = _M if view.is_code else _L, view.excerpt(match.start(), match.end())
+        yield Finding("shape.escapes", severity, view.path, view.line(match.start()), excerpt, why, _READABLE)
     # A pattern takes four times as long to find that there is none, as in most files.
     letters = view.text.encode("ascii", "replace").translate(_AS_BLOB)
     for match in _PATTERNS["blob"].finditer(view.text) if _LEAST_BLOB in letters else ():
-        decoded = _decoded(match[0])
+        decoded = _decode_base64(match[0])
         if found := _ORDERS.search(decoded):
             start = max(0, found.start() - 20)
-            shown = escape_unprintable(decoded[start : start + 80].decode("utf-8", "replace"))
+            excerpt = escape_unprintable(decoded[start : start + 80].decode("utf-8", "replace"))
             severity, why = _H if view.is_code else _M, "an encoded text in it holds orders"
-            yield Finding("shape.encoded", severity, view.path, view.line(match.start()), shown, why, _READABLE)
+            yield Finding("shape.encoded", severity, view.path, view.line(match.start()), excerpt, why, _READABLE)
 
 
 # Maps each character of base64 to "a" and every other to zero, so that `in` finds a run of 64.
@@ -203,7 +207,7 @@ _AS_BLOB = bytes(ord("a") if chr(code) in f"{string.ascii_letters}{string.digits
 _LEAST_BLOB = b"a" * 64
 
 
-def _decoded(text: str) -> bytes:
+def _decode_base64(text: str) -> bytes:
     """Return the bytes that a text stands for when they are readable, else b''."""
     try:
         # A group has four characters; an incomplete last one is cut.
@@ -237,17 +241,19 @@ class SecretRule:
 _OFTEN_HARMLESS = frozenset({"jwt"})  # many in documents are examples or have expired
 
 
-def _issued(form: SecretForm) -> SecretRule:
+def _issuer_rule(form: SecretForm) -> SecretRule:
     # `re` finds letters sooner than the border before them.
-    begins = (re.escape(one) for one in form.beginnings)
-    beginnings = "|".join(rf"{one}(?:(?<![A-Za-z0-9_-]{one})|(?<=\\[nrt]{one}))" for one in begins)
-    anchors = frozenset(one.lower() for one in form.beginnings)
+    begins = (re.escape(beginning) for beginning in form.beginnings)
+    beginnings = "|".join(
+        rf"{beginning}(?:(?<![A-Za-z0-9_-]{beginning})|(?<=\\[nrt]{beginning}))" for beginning in begins
+    )
+    anchors = frozenset(beginning.lower() for beginning in form.beginnings)
     severity = _M if form.name in _OFTEN_HARMLESS else _H
     return SecretRule(form.name, anchors, f"(?:{beginnings})(?:{form.exact})", severity)
 
 
 RULES = (
-    *(_issued(form) for form in FORMS if form.exact),
+    *(_issuer_rule(form) for form in FORMS if form.exact),
     *(
         SecretRule(
             row["name"],
@@ -260,7 +266,7 @@ RULES = (
     ),
 )
 
-_ANCHORS = PartFinder(tuple({anchor for one in RULES for anchor in one.anchors}))
+_ANCHORS = PartFinder(tuple({anchor for secret_rule in RULES for anchor in secret_rule.anchors}))
 # Rules whose form is so certain that a placeholder is reported too.
 _SHAPED = frozenset({"private-key"})
 _WHY = "a secret would be kept in every version of it"
@@ -271,34 +277,38 @@ def find_secret_forms(view: TextView) -> Iterator[Finding]:
     """Yield the secrets in a file, each whole in its excerpt; placeholders are none."""
     # Not `plain`, which has other letters: the forms are searched in the text as written.
     anchors = _ANCHORS.find(view.plain if view.is_ascii else view.text.lower())
-    told: list[tuple[int, int]] = []
-    for one in RULES:
-        if one.anchors.isdisjoint(anchors) or (one.core is not None and one.core.search(view.text) is None):
+    reported_spans: list[tuple[int, int]] = []
+    for secret_rule in RULES:
+        if secret_rule.anchors.isdisjoint(anchors) or (
+            secret_rule.core is not None and secret_rule.core.search(view.text) is None
+        ):
             continue
-        for match in one.pattern.finditer(view.text):
-            if one.name not in _SHAPED and _is_placeholder(match[0]):
+        for match in secret_rule.pattern.finditer(view.text):
+            if secret_rule.name not in _SHAPED and _is_placeholder(match[0]):
                 continue
-            told.append(match.span())
-            rule = f"secret.{one.name}"
-            yield Finding(rule, one.severity, view.path, view.line(match.start()), match[0], _WHY, _HINT)
+            reported_spans.append(match.span())
+            rule = f"secret.{secret_rule.name}"
+            yield Finding(rule, secret_rule.severity, view.path, view.line(match.start()), match[0], _WHY, _HINT)
     for start, end, name in find_certain(view.text):
         # A secret that a rule above found is not reported twice.
-        if not any(start < after and before < end for before, after in told):
-            told.append((start, end))
+        if not any(start < after and before < end for before, after in reported_spans):
+            reported_spans.append((start, end))
             yield Finding(f"secret.{name}", _H, view.path, view.line(start), view.text[start:end], _WHY, _HINT)
 
 
 def cut_secrets(findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings with every secret cut to its beginning, and none in the excerpts beside it."""
     # The excerpt of another finding on that line could show the secret.
-    held = {(finding.path, finding.line) for finding in findings if finding.rule.startswith("secret.")}
+    secret_lines = {(finding.path, finding.line) for finding in findings if finding.rule.startswith("secret.")}
     safe = []
-    for one in findings:
-        if one.rule.startswith("secret."):
-            one = replace(one, excerpt=f"{one.excerpt[:4]}... ({len(one.excerpt)} characters)")
-        elif (one.path, one.line) in held:
-            one = replace(one, excerpt="[there is a secret on this line]")
-        safe.append(one)
+    for shown_finding in findings:
+        if shown_finding.rule.startswith("secret."):
+            shown_finding = replace(
+                shown_finding, excerpt=f"{shown_finding.excerpt[:4]}... ({len(shown_finding.excerpt)} characters)"
+            )
+        elif (shown_finding.path, shown_finding.line) in secret_lines:
+            shown_finding = replace(shown_finding, excerpt="[there is a secret on this line]")
+        safe.append(shown_finding)
     return safe
 
 

@@ -22,10 +22,14 @@ def find_left_out(files: Mapping[str, bytes], left_out: Iterable[str]) -> Iterat
     # All of them: a stranger who can put one file there can put others before it.
     patterns = sorted(set(map(_pattern, paths)))
     groups = [patterns[start : start + _AT_ONCE] for start in range(0, len(patterns), _AT_ONCE)]
-    named = [re.compile("|".join(group), re.IGNORECASE) for group in groups]
-    for path, data in files.items() if named else ():
+    expressions = [re.compile("|".join(group), re.IGNORECASE) for group in groups]
+    for path, data in files.items() if expressions else ():
         view = view_of(path, data)
-        match = next((one for each in named if (one := each.search(view.text))), None) if view is not None else None
+        match = (
+            next((candidate for expression in expressions if (candidate := expression.search(view.text))), None)
+            if view is not None
+            else None
+        )
         if view is not None and match is not None:
             why = "it names a file that no version holds and that no scan read"
             hint = "Look at the file where it lies, or leave it out of the text."

@@ -20,18 +20,18 @@ WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _CLITICS = frozenset(LEXICON["clitics"].split())
 _MIN_STEM = 3  # characters of an entry that ends with `*`, at least
 
-_NAMED = frozenset[str]
-_SHARED: dict[_NAMED, _NAMED] = {}
+_Concepts = frozenset[str]
+_SHARED: dict[_Concepts, _Concepts] = {}
 
 
-def _shared(concepts: _NAMED) -> _NAMED:
+def _share_set(concepts: _Concepts) -> _Concepts:
     """Return one of the equal sets: thousands of words name the same few, and a set takes 200 bytes."""
     return _SHARED.setdefault(concepts, concepts)
 
 
-def _entries() -> tuple[dict[str, _NAMED], dict[str, _NAMED], dict[str, list[tuple[tuple[str, ...], str]]]]:
-    words: dict[str, _NAMED] = {}
-    stems: dict[str, _NAMED] = {}
+def _entries() -> tuple[dict[str, _Concepts], dict[str, _Concepts], dict[str, list[tuple[tuple[str, ...], str]]]]:
+    words: dict[str, _Concepts] = {}
+    stems: dict[str, _Concepts] = {}
     phrases: dict[str, list[tuple[tuple[str, ...], str]]] = {}
     for concept, entries in LEXICON["spaced"].items():
         for entry in entries.split():
@@ -40,29 +40,29 @@ def _entries() -> tuple[dict[str, _NAMED], dict[str, _NAMED], dict[str, list[tup
                 parts = tuple(entry.split("_"))
                 phrases.setdefault(parts[0], []).append((parts[1:], concept))
             elif entry.endswith("*"):
-                stems[entry[:-1]] = _shared(stems.get(entry[:-1], frozenset()) | {concept})
+                stems[entry[:-1]] = _share_set(stems.get(entry[:-1], frozenset()) | {concept})
             else:
-                words[entry] = _shared(words.get(entry, frozenset()) | {concept})
+                words[entry] = _share_set(words.get(entry, frozenset()) | {concept})
     return words, stems, phrases
 
 
 _WORDS, _STEMS, _PHRASES = _entries()
 _BEGIN_PHRASES = frozenset(_PHRASES)
-_NONE: _NAMED = frozenset()
+_NONE: _Concepts = frozenset()
 _LONGEST = max(map(len, _STEMS))
 _BEGIN_STEMS = frozenset(stem[:_MIN_STEM] for stem in _STEMS)
 
 
-def _unspaced() -> dict[str, _NAMED]:
+def _read_unspaced() -> dict[str, _Concepts]:
     """Return the entries that are looked for anywhere, each with its concepts."""
-    found: dict[str, _NAMED] = {}
+    found: dict[str, _Concepts] = {}
     for concept, entries in LEXICON["unspaced"].items():
-        for entry in (one.replace("_", " ") for one in entries.split()):
+        for entry in (word.replace("_", " ") for word in entries.split()):
             found[entry] = found.get(entry, _NONE) | {concept}
     return found
 
 
-_UNSPACED = _unspaced()
+_UNSPACED = _read_unspaced()
 _UNSPACED_ENTRIES = PartFinder(tuple(_UNSPACED))
 _STRUCTURE = tuple(
     (row["concept"], re.compile(_TABLE.join(row["pattern"])), frozenset(row["anchors"])) for row in LEXICON["structure"]
@@ -91,23 +91,23 @@ def without_addresses(text: str) -> str:
 
 def concepts_of_word(word: str) -> frozenset[str]:
     """Return the concepts of one word: by itself, by how it begins, and without what is joined to it."""
-    found = _of_form(word)
+    found = _concepts_of_form(word)
     # The part after an apostrophe counts if it is long enough for a word.
     if "'" in word and len(bare := word.partition("'")[2]) > 3:
-        found |= _of_form(bare)  # l'utente, d'ambiente
+        found |= _concepts_of_form(bare)  # l'utente, d'ambiente
     if "-" in word and word.rpartition("-")[2] in _CLITICS:
-        found |= _of_form(word.rpartition("-")[0])  # envoie-le, envie-o
-    return _shared(found)
+        found |= _concepts_of_form(word.rpartition("-")[0])  # envoie-le, envie-o
+    return _share_set(found)
 
 
-def _of_form(word: str) -> frozenset[str]:
+def _concepts_of_form(word: str) -> frozenset[str]:
     found = _WORDS.get(word, _NONE)
     # Most words begin like no entry, and need no search by length.
     if word[:_MIN_STEM] not in _BEGIN_STEMS:
         return found
     for length in range(_MIN_STEM, min(len(word), _LONGEST) + 1):
         if (more := _STEMS.get(word[:length])) is not None:
-            found = _shared(found | more)
+            found = _share_set(found | more)
     return found
 
 
@@ -118,9 +118,9 @@ def concepts(text: str) -> frozenset[str]:
     return concepts_of_words(text, words, set(map(concepts_of_word, words)))
 
 
-def concepts_of_words(text: str, words: list[str], named: set[frozenset[str]]) -> frozenset[str]:
+def concepts_of_words(text: str, words: list[str], word_concepts: set[frozenset[str]]) -> frozenset[str]:
     """Return the concepts of a sentence. words: its words; named: what they name, each by itself."""
-    found = set[str]().union(*named)
+    found = set[str]().union(*word_concepts)
     if not _BEGIN_PHRASES.isdisjoint(words):
         for number, word in enumerate(words[:-1]):
             if word in _BEGIN_PHRASES:
@@ -132,18 +132,18 @@ def concepts_of_words(text: str, words: list[str], named: set[frozenset[str]]) -
                         found.add(concept)
     if not text.isascii() and WIDE.search(text):
         found.update(*map(_UNSPACED.__getitem__, _UNSPACED_ENTRIES.find(text)))
-    if there := _ANCHORS.find(text):
+    if anchors_found := _ANCHORS.find(text):
         for concept, pattern, anchors in _STRUCTURE:
-            if not anchors.isdisjoint(there) and pattern.search(text):
+            if not anchors.isdisjoint(anchors_found) and pattern.search(text):
                 found.add(concept)
     return frozenset(found)
 
 
 def _continues(words: list[str], start: int, rest: tuple[str, ...]) -> bool:
-    there = words[start : start + len(rest)]
-    if len(there) < len(rest):
+    following = words[start : start + len(rest)]
+    if len(following) < len(rest):
         return False
     last = rest[-1]
-    return all(a == b for a, b in zip(there[:-1], rest[:-1], strict=True)) and (
-        there[-1].startswith(last[:-1]) if last.endswith("*") else there[-1] == last
+    return all(a == b for a, b in zip(following[:-1], rest[:-1], strict=True)) and (
+        following[-1].startswith(last[:-1]) if last.endswith("*") else following[-1] == last
     )

@@ -106,8 +106,8 @@ class PatternTable:
     def __init__(self, name: str) -> None:
         self.data = tomllib.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
         self._parts: dict[str, str] = {}
-        for part, said in self.data.get("parts", {}).items():
-            self._parts[part] = self.join([said]) if isinstance(said, str) else f"(?:{self.join(said)})"
+        for part, source in self.data.get("parts", {}).items():
+            self._parts[part] = self.join([source]) if isinstance(source, str) else f"(?:{self.join(source)})"
 
     def join(self, alternatives: Iterable[str]) -> str:
         """Return the pattern of any of the alternatives."""
@@ -119,20 +119,21 @@ class PatternTable:
 
     def sources(self, name: str) -> list[str]:
         """Return the patterns of the alternatives of this name in [patterns]."""
-        each = itertools.chain.from_iterable(map(self._each, self.data["patterns"][name]))
-        return [self.join([one]) for one in each]
+        each = itertools.chain.from_iterable(map(self._expand, self.data["patterns"][name]))
+        return [self.join([alternative]) for alternative in each]
 
-    def _each(self, alternative: str) -> Iterable[str]:
+    def _expand(self, alternative: str) -> Iterable[str]:
         match = _EACH.search(alternative)
         if match is None:
             return (alternative,)
         return [
-            match.string[: match.start()] + one + match.string[match.end() :] for one in self.data["parts"][match[1]]
+            match.string[: match.start()] + replacement + match.string[match.end() :]
+            for replacement in self.data["parts"][match[1]]
         ]
 
     def core(self, row: Mapping[str, Any]) -> "Alternatives | None":
         """Return the part that stands in each match of a row's pattern, None if the row names none."""
-        return Alternatives([self.join([one]) for one in row["core"]]) if "core" in row else None
+        return Alternatives([self.join([alternative]) for alternative in row["core"]]) if "core" in row else None
 
     def compile(self, name: str) -> re.Pattern[str]:
         """Return the pattern of this name in [patterns]."""
@@ -156,12 +157,12 @@ class Alternatives:
 
     def search(self, text: str, start: int = 0, end: int = sys.maxsize) -> re.Match[str] | None:
         """Return the first match, None where there is none."""
-        there = self._literals.find(text)
-        if not there and self._all_literal:
+        literals_found = self._literals.find(text)
+        if not literals_found and self._all_literal:
             return None
         found = None
         for literal, source in self._sources:
-            if literal and literal not in there:
+            if literal and literal not in literals_found:
                 continue
             pattern = self._compiled.get(source)
             if pattern is None:

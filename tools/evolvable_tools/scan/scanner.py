@@ -13,8 +13,8 @@ from evolvable_store import head_text
 from evolvable_store.resource import Kind, main_file
 from evolvable_tools.scan import capabilities as means
 from evolvable_tools.scan.capabilities import capability_findings, frontmatter_findings
-from evolvable_tools.scan.classifier import find_unseen, resembling
-from evolvable_tools.scan.code_flows import find_flows, new_addresses, new_hosts, weak_options
+from evolvable_tools.scan.classifier import find_resembling, find_unseen
+from evolvable_tools.scan.code_flows import find_flows, find_new_addresses, find_new_hosts, find_weak_options
 from evolvable_tools.scan.content_rules import (
     cut_secrets,
     find_hidden,
@@ -25,14 +25,22 @@ from evolvable_tools.scan.content_rules import (
 )
 from evolvable_tools.scan.scan_findings import Capability, CapabilityDiff, Finding, Scan, order_findings
 from evolvable_tools.scan.sentence_rules import find_phrases, find_weakened
-from evolvable_tools.scan.text_analysis import Sentence, TextPart, TextView, parts, sentence_diff, sparse, view_of
+from evolvable_tools.scan.text_analysis import (
+    Sentence,
+    TextPart,
+    TextView,
+    changed_lines_of,
+    parts,
+    sentence_diff,
+    view_of,
+)
 
 
 def judge_difference(
     before: Mapping[str, TextView], after: Mapping[str, TextView], kind: Kind, *, is_new: bool
 ) -> Iterator[Finding]:
     """Yield a finding for each thing in a change of the text files that a person should see first."""
-    known = _KnownText(before)
+    known_text = _KnownText(before)
     # File systems without case open `skill.md` as the main file too.
     main = main_file(kind, "").casefold()
     for path, view in after.items():
@@ -40,11 +48,11 @@ def judge_difference(
         if old is not None and old.text == view.text:
             continue
         added, removed = sentence_diff(old, view)
-        yield from _judge(view, old, added, known, is_new)
+        yield from _judge(view, old, added, known_text, is_new)
         if removed and old is not None and _is_document(path):
             yield from find_weakened(old, added, removed, [view])
         if path.casefold() == main:
-            was = next((one for name, one in before.items() if name.casefold() == main), None)
+            was = next((old_view for name, old_view in before.items() if name.casefold() == main), None)
             yield from frontmatter_findings(was if not is_new else None, view, kind)
     for path in before.keys() - after.keys():
         if _is_document(path):
@@ -71,20 +79,22 @@ class _KnownText:
 
 
 def _judge(
-    view: TextView, old: TextView | None, added: list[Sentence], known: _KnownText, is_new: bool
+    view: TextView, old: TextView | None, added: list[Sentence], known_text: _KnownText, is_new: bool
 ) -> Iterator[Finding]:
     yield from find_unseen(view.path, added)
-    yield from resembling(view.path, added, is_new=is_new)
-    yield from new_hosts(view.path, added, known, is_new=is_new)
-    yield from weak_options(view.path, added, is_new=is_new)
+    yield from find_resembling(view.path, added, is_new=is_new)
+    yield from find_new_hosts(view.path, added, known_text, is_new=is_new)
+    yield from find_weak_options(view.path, added, is_new=is_new)
     if not is_new:
-        yield from new_addresses(view.path, added, known)
-    code = [one for one in added if one.part is TextPart.CODE]
+        yield from find_new_addresses(view.path, added, known_text)
+    code = [sentence for sentence in added if sentence.part is TextPart.CODE]
     if not code:
         return
-    new = "\n".join(one.text for one in code)
+    new = "\n".join(sentence.text for sentence in code)
     if view.is_code:
-        yield from find_flows(view, view.plain, is_file=True, changed=None if is_new else new, known=known.text)
+        yield from find_flows(
+            view, view.plain, is_file=True, changed=None if is_new else new, known_programs=known_text.text
+        )
     else:
         yield from find_flows(view, new, is_file=False, changed=None if is_new else new)
 
@@ -94,7 +104,7 @@ _RULES = (find_hidden, find_secret_forms, find_phrases, shape_of_text)
 MAX_FINDINGS = 200
 """Findings of one scan, worst first. More would only make an answer long: one is enough to hold the change."""
 
-MAX_TOLD = 3
+MAX_REPORTED = 3
 """Findings of one rule in one file that are reported."""
 
 
@@ -108,21 +118,21 @@ def scan(before: Mapping[str, bytes] | None, after: Mapping[str, bytes], kind: K
     views = {path: view for path, data in after.items() if (view := view_of(path, data)) is not None}
     # Two versions share the bytes of equal files; those that are no text have no view.
     old = {path: views.get(path) if data is after.get(path) else view_of(path, data) for path, data in before.items()}
-    known = {path: view for path, view in old.items() if view is not None}
+    known_views = {path: view for path, view in old.items() if view is not None}
     found: list[Finding] = []
     changed = [path for path, data in after.items() if before.get(path) != data]
-    parts = {path: sparse(known.get(path), views[path]) for path in changed if path in views}
+    parts = {path: changed_lines_of(known_views.get(path), views[path]) for path in changed if path in views}
     for path in changed:
         if path not in views:
             found += shape_of_bytes(path, after[path])
         elif before:
-            found += _of_text(views[path], known.get(path), parts[path])
+            found += _findings_of_text(views[path], known_views.get(path), parts[path])
         else:
-            found += _of_new(views[path], after[path], kind)
+            found += _findings_of_new_file(views[path], after[path], kind)
     # A change is judged by its difference, which a new resource does not have.
     if before:
-        found += judge_difference(known, views, kind, is_new=False)
-    difference = _difference(_Change(kind, before, after, known, views, parts))
+        found += judge_difference(known_views, views, kind, is_new=False)
+    difference = _difference(_Change(kind, before, after, known_views, views, parts))
     found += capability_findings(difference.added, is_new=not before)
     return Scan(order_findings(cut_secrets(found))[:MAX_FINDINGS], difference)
 
@@ -137,12 +147,12 @@ Skills of one author share schemas and licences. What was found in a file is not
 """
 
 
-def _of_new(view: TextView, data: bytes, kind: Kind) -> Iterator[Finding]:
+def _findings_of_new_file(view: TextView, data: bytes, kind: Kind) -> Iterator[Finding]:
     """Yield what is found in a text file of a new resource; a file that passed before is not read again."""
     key = kind, view.path, hashlib.sha256(data).digest()
     if key not in _PASSED:
         files = {view.path: view}
-        found = [*_of_text(view, None, view), *judge_difference({}, files, kind, is_new=True)]
+        found = [*_findings_of_text(view, None, view), *judge_difference({}, files, kind, is_new=True)]
         yield from found
         if not found and view.path.casefold() != main_file(kind, "").casefold():
             if len(_PASSED) >= _MOST_PASSED:
@@ -151,23 +161,27 @@ def _of_new(view: TextView, data: bytes, kind: Kind) -> Iterator[Finding]:
             _PASSED.add(key)
 
 
-def _of_text(view: TextView, known: TextView | None, part: TextView) -> Iterator[Finding]:
+def _findings_of_text(view: TextView, old_view: TextView | None, part: TextView) -> Iterator[Finding]:
     """Yield at most MAX_TOLD findings of each rule, and none that the known content has as often.
 
     part: the lines that are new. Only a rule that finds something there reads both texts whole.
     """
     for rule in _RULES:
         # `find_hidden` needs the whole file: the emptied lines of the part would be a gap of blank lines.
-        if known is not None and next(iter(rule(part if rule is not find_hidden else view)), None) is None:
+        if old_view is not None and next(iter(rule(part if rule is not find_hidden else view)), None) is None:
             continue
         # A finding that the old text had as often is not new.
-        was = Counter((finding.rule, finding.excerpt) for finding in rule(known)) if known is not None else Counter()
-        told: Counter[str] = Counter()
+        was = (
+            Counter((finding.rule, finding.excerpt) for finding in rule(old_view))
+            if old_view is not None
+            else Counter()
+        )
+        rule_counts: Counter[str] = Counter()
         for finding in rule(view):
             same = (finding.rule, finding.excerpt)
             was[same] -= 1
-            told[finding.rule] += was[same] < 0
-            if was[same] < 0 and told[finding.rule] <= MAX_TOLD:
+            rule_counts[finding.rule] += was[same] < 0
+            if was[same] < 0 and rule_counts[finding.rule] <= MAX_REPORTED:
                 yield finding
 
 
@@ -175,14 +189,14 @@ def _of_text(view: TextView, known: TextView | None, part: TextView) -> Iterator
 class _Change:
     """A change of a resource's files, by path.
 
-    before, after: their bytes. known, views: those that are text, before and after. parts: of the texts that are new or
-    changed, the lines that the change brings.
+    before, after: their bytes. known_views, views: those that are text, before and after. parts: of the texts that are
+    new or changed, the lines that the change brings.
     """
 
     kind: Kind
     before: Mapping[str, bytes]
     after: Mapping[str, bytes]
-    known: Mapping[str, TextView]
+    known_views: Mapping[str, TextView]
     views: Mapping[str, TextView]
     parts: Mapping[str, TextView]
 
@@ -192,7 +206,7 @@ def _difference(change: _Change) -> CapabilityDiff:
     if change.before and not _may_differ(change):
         return CapabilityDiff()
     texts: means.KnownTexts = {}
-    was = _capabilities(change.before, change.known, change.kind, texts)
+    was = _capabilities(change.before, change.known_views, change.kind, texts)
     has = _capabilities(change.after, change.views, change.kind, texts)
     return CapabilityDiff(tuple(sorted(has - was)), tuple(sorted(was - has)))
 
@@ -203,24 +217,27 @@ def _may_differ(change: _Change) -> bool:
     No line can tell for a head, a file of settings, and a file that is no text. A file that did not change has the same
     capabilities on both sides.
     """
-    before, after, known, views = change.before, change.after, change.known, change.views
+    before, after, known_views, views = change.before, change.after, change.known_views, change.views
     gone, new = before.keys() - after.keys(), after.keys() - before.keys()
     both = [path for path in after.keys() & before.keys() if before[path] != after[path]]
-    if not known.keys() >= {*gone, *both} or not views.keys() >= {*new, *both}:
+    if not known_views.keys() >= {*gone, *both} or not views.keys() >= {*new, *both}:
         return True
     main = main_file(change.kind, "").casefold()
     # Settings count as a whole, and the name of a main file decides what its head grants.
     if any(path.endswith(".json") or path.casefold() == main for path in gone | new):
         return True
-    if any(path.endswith(".json") or head_text(known[path].text) != head_text(views[path].text) for path in both):
+    if any(path.endswith(".json") or head_text(known_views[path].text) != head_text(views[path].text) for path in both):
         return True
-    left = (sparse(views[path], known[path]) for path in both)
-    return next(means.of_texts([*change.parts.values(), *left, *(known[path] for path in gone)]), None) is not None
+    left = (changed_lines_of(views[path], known_views[path]) for path in both)
+    return (
+        next(means.capabilities_of_texts([*change.parts.values(), *left, *(known_views[path] for path in gone)]), None)
+        is not None
+    )
 
 
 def _capabilities(
-    files: Mapping[str, bytes], views: Mapping[str, TextView], kind: Kind, known: means.KnownTexts
+    files: Mapping[str, bytes], views: Mapping[str, TextView], kind: Kind, cache: means.KnownTexts
 ) -> frozenset[Capability]:
     main = next((path for path in files if path.casefold() == main_file(kind, "").casefold()), "")
     programs = (path for path, data in files.items() if path not in views and is_program(path, data))
-    return means.capabilities(views, main, known) | {Capability(means.PROGRAM, path) for path in programs}
+    return means.capabilities(views, main, cache) | {Capability(means.PROGRAM, path) for path in programs}

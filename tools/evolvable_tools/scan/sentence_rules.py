@@ -68,41 +68,45 @@ def find_weakened(
     """
     if not any(map(_is_rule, removed)):
         return
-    lost = _taken_out(before, removed)
+    lost = _removed_rules(before, removed)
     # Of a larger change only sensitive rules count, because rules go along with what they are about.
-    if sum(one.part is not TextPart.CODE for one in removed) > _SMALL:
-        lost = [one for one in lost if one.part is TextPart.HEADING or _SENSITIVE.search(one.text)]
+    if sum(sentence.part is not TextPart.CODE for sentence in removed) > _SMALL:
+        lost = [sentence for sentence in lost if sentence.part is TextPart.HEADING or _SENSITIVE.search(sentence.text)]
     if not lost:
         return
-    new = [_Rule(one, sentence_content(one.text)) for one in added if one.part is not TextPart.CODE]
-    whole = [one for view in after for one in parts(view)]
-    headings = [one for one in whole if one.part is TextPart.HEADING]
-    every = [_Rule(one, sentence_content(one.text)) for one in whole if one.part is not TextPart.CODE and _is_rule(one)]
-    for one in lost:
-        words = sentence_content(one.text)
+    new = [_Rule(sentence, sentence_content(sentence.text)) for sentence in added if sentence.part is not TextPart.CODE]
+    whole = [sentence for view in after for sentence in parts(view)]
+    headings = [sentence for sentence in whole if sentence.part is TextPart.HEADING]
+    every = [
+        _Rule(sentence, sentence_content(sentence.text))
+        for sentence in whole
+        if sentence.part is not TextPart.CODE and _is_rule(sentence)
+    ]
+    for sentence in lost:
+        words = sentence_content(sentence.text)
         # A single word is found again in too many sentences.
-        if len(words) < 2 and one.part is not TextPart.HEADING:
+        if len(words) < 2 and sentence.part is not TextPart.HEADING:
             continue
-        fate = _fate(one, words, new, every, headings)
+        fate = _judge_rule(sentence, words, new, every, headings)
         if fate:
             rule, why = fate
-            excerpt = escape_unprintable(one.text[:MAX_EXCERPT])
+            excerpt = escape_unprintable(sentence.text[:MAX_EXCERPT])
             yield Finding(rule, FindingSeverity.MEDIUM, before.path, 0, excerpt, why, _HINT)
 
 
-def _taken_out(before: TextView, removed: Sequence[Sentence]) -> list[Sentence]:
+def _removed_rules(before: TextView, removed: Sequence[Sentence]) -> list[Sentence]:
     """Return the rules that a change takes out of their text, and not together with it.
 
     Of sentences that go and stand next to each other, at least half have to be rules: a section that is rewritten or
     dropped takes its rules along.
     """
-    gone = Counter((one.part, one.text) for one in removed)
+    gone = Counter((sentence.part, sentence.text) for sentence in removed)
     lost: list[Sentence] = []
     run: list[Sentence] = []
-    for one in (*(one for one in parts(before) if one.part is not TextPart.CODE), None):
-        if one is not None and gone[one.part, one.text] > 0:
-            gone[one.part, one.text] -= 1
-            run.append(one)
+    for sentence in (*(sentence for sentence in parts(before) if sentence.part is not TextPart.CODE), None):
+        if sentence is not None and gone[sentence.part, sentence.text] > 0:
+            gone[sentence.part, sentence.text] -= 1
+            run.append(sentence)
             continue
         rules = [other for other in run if _is_rule(other)]
         lost += rules if 2 * len(rules) >= len(run) else []
@@ -110,12 +114,12 @@ def _taken_out(before: TextView, removed: Sequence[Sentence]) -> list[Sentence]:
     return lost
 
 
-def _is_rule(one: Sentence) -> bool:
-    if one.part is TextPart.HEADING:
-        return _SAFETY.search(one.text) is not None
-    if one.part is TextPart.CODE or one.part is TextPart.FRONT:
+def _is_rule(sentence: Sentence) -> bool:
+    if sentence.part is TextPart.HEADING:
+        return _SAFETY.search(sentence.text) is not None
+    if sentence.part is TextPart.CODE or sentence.part is TextPart.FRONT:
         return False
-    return forbids(one.text)
+    return forbids(sentence.text)
 
 
 def forbids(text: str) -> bool:
@@ -128,23 +132,23 @@ def _says_no(text: str) -> bool:
     return _NO.search(text) is not None and _ROMANCE.search(text) is not None
 
 
-def _fate(
-    one: Sentence, words: frozenset[str], new: list[_Rule], every: list[_Rule], headings: list[Sentence]
+def _judge_rule(
+    sentence: Sentence, words: frozenset[str], new: list[_Rule], every: list[_Rule], headings: list[Sentence]
 ) -> tuple[str, str] | None:
-    if one.part is TextPart.HEADING:
-        kept = any(_SAFETY.search(other.text) for other in headings)
-        return None if kept else ("prohibition.heading", "removes a heading on safety")
-    if any(_likeness(words, other.words) >= _MOVED and not _weaker(one, other.sentence) for other in every):
+    if sentence.part is TextPart.HEADING:
+        has_heading = any(_SAFETY.search(other.text) for other in headings)
+        return None if has_heading else ("prohibition.heading", "removes a heading on safety")
+    if any(_likeness(words, other.words) >= _MOVED and not _is_weaker(sentence, other.sentence) for other in every):
         return None
     best = max(new, key=lambda other: _likeness(words, other.words), default=None)
     if best is None or _likeness(words, best.words) < _ALIKE:
         return "prohibition.removed", "removes a prohibition"
-    if _weaker(one, best.sentence):
+    if _is_weaker(sentence, best.sentence):
         return "prohibition.weakened", f"weakens a prohibition to '{escape_unprintable(best.sentence.text[:80])}'"
     return None
 
 
-def _weaker(old: Sentence, new: Sentence) -> bool:
+def _is_weaker(old: Sentence, new: Sentence) -> bool:
     """Return whether a sentence says the same with less force."""
     if not forbids(new.text) and not _HARD.search(new.text):
         return True
@@ -231,18 +235,26 @@ def _phrase(row: Mapping[str, Any]) -> PhraseRule:
 
 
 COMMANDS, QUOTES = (tuple(map(_phrase, _PHRASE_TABLE.data[group])) for group in ("commands", "quotes"))
-_ANCHORS = PartFinder(tuple({anchor for one in (*COMMANDS, *QUOTES) for anchor in one.anchors}))
+_ANCHORS = PartFinder(tuple({anchor for phrase in (*COMMANDS, *QUOTES) for anchor in phrase.anchors}))
 
 
 def _match_phrases(phrases: Sequence[PhraseRule], view: TextView, anchors: list[str]) -> Iterator[Finding]:
     """Yield what the phrases find in a file. anchors: those that stand in it."""
     text = view.plain
-    for one in phrases:
-        if one.anchors.isdisjoint(anchors) or (one.core is not None and one.core.search(text) is None):
+    for phrase in phrases:
+        if phrase.anchors.isdisjoint(anchors) or (phrase.core is not None and phrase.core.search(text) is None):
             continue
-        for match in islice(one.pattern.finditer(text), MAX_FOUND):
+        for match in islice(phrase.pattern.finditer(text), MAX_FOUND):
             excerpt = view.excerpt(match.start(), match.end(), text)
-            yield Finding(one.rule, one.severity, view.path, view.line(match.start(), text), excerpt, one.why, one.hint)
+            yield Finding(
+                phrase.rule,
+                phrase.severity,
+                view.path,
+                view.line(match.start(), text),
+                excerpt,
+                phrase.why,
+                phrase.hint,
+            )
 
 
 def find_phrases(view: TextView) -> Iterator[Finding]:

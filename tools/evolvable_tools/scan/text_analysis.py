@@ -41,18 +41,18 @@ _MOST_PARTS = 8  # different characters, from which on one pass of the pattern i
 
 def _without_hidden(text: str) -> str:
     """Return a text without invisible characters; those that most texts have, a few different ones, are soon out."""
-    there = _HIDDEN_PARTS.find(text)
-    if len(there) > _MOST_PARTS or _TAGS.search(text) is not None:
+    hidden_parts = _HIDDEN_PARTS.find(text)
+    if len(hidden_parts) > _MOST_PARTS or _TAGS.search(text) is not None:
         return _HIDDEN.sub("", text)
-    for one in there:
-        text = text.replace(one, "")
+    for part in hidden_parts:
+        text = text.replace(part, "")
     return text
 
 
 _LOOKALIKES = str.maketrans(_TABLE.data["lookalikes"])
 
 
-def _latin(line: str) -> str:
+def _replace_lookalikes(line: str) -> str:
     """Return a line with Latin letters for those that look like them, unless it is written in another alphabet."""
     if line.isascii() or _PATTERNS["alphabets"].search(line) is None:
         return line
@@ -62,11 +62,11 @@ def _latin(line: str) -> str:
     if any(
         _PATTERNS["alphabets"].search(word.translate(_LOOKALIKES)) for word in words if word.isalpha() and len(word) > 2
     ):
-        return _PATTERNS["foreign_word"].sub(_mixed, line)
+        return _PATTERNS["foreign_word"].sub(_replace_if_mixed, line)
     return line.translate(_LOOKALIKES)
 
 
-def _mixed(word: re.Match[str]) -> str:
+def _replace_if_mixed(word: re.Match[str]) -> str:
     return word[0].translate(_LOOKALIKES) if re.search("[a-zA-Z]", word[0]) else word[0]
 
 
@@ -111,7 +111,7 @@ class TextView:
         # NFKC makes plain letters of full-width and styled ones.
         seen = unicodedata.normalize("NFKC", _without_hidden(self.text))
         if _PATTERNS["alphabets"].search(seen):
-            seen = "\n".join(map(_latin, seen.split("\n")))
+            seen = "\n".join(map(_replace_lookalikes, seen.split("\n")))
         return seen.lower()
 
     def line(self, position: int, view: str | None = None) -> int:
@@ -142,22 +142,22 @@ def view_of(path: str, data: bytes) -> TextView | None:
     return TextView(path, text.removeprefix("\ufeff").replace("\r\n", "\n"))
 
 
-def sparse(before: TextView | None, after: TextView) -> TextView:
+def changed_lines_of(before: TextView | None, after: TextView) -> TextView:
     """Return a file with the lines that a change brings and those around them; all others are empty."""
     if before is None:
         return after
-    known = Counter(before.text.split("\n"))
+    old_lines = Counter(before.text.split("\n"))
     lines = after.text.split("\n")
     keep = [False] * len(lines)
     for number, line in enumerate(lines):
-        known[line] -= 1
-        if known[line] < 0:
+        old_lines[line] -= 1
+        if old_lines[line] < 0:
             for near in range(max(0, number - _AROUND), min(len(lines), number + _AROUND + 1)):
                 keep[near] = True
     # The first line may tell that the file is a program.
     if lines[0].startswith("#!"):
         keep[0] = True
-    text = "\n".join(line if kept else "" for line, kept in zip(lines, keep, strict=True))
+    text = "\n".join(line if is_kept else "" for line, is_kept in zip(lines, keep, strict=True))
     return TextView(after.path, text, after.lines_before)
 
 
@@ -193,10 +193,10 @@ class Sentence(NamedTuple):
 def parts(view: TextView) -> tuple[Sentence, ...]:
     """Return the sentences of a file in order."""
     if view.is_code:
-        return tuple(_of_program(view.plain, view.lines_before))
+        return tuple(_sentences_of_program(view.plain, view.lines_before))
     if view.is_data:
-        return tuple(_of_data(view.plain, view.lines_before))
-    return _of_document(view.plain, view.lines_before)
+        return tuple(_sentences_of_data(view.plain, view.lines_before))
+    return _sentences_of_document(view.plain, view.lines_before)
 
 
 MAX_SENTENCE, _OVERLAP = 1_200, 300
@@ -209,7 +209,7 @@ def sentence_diff(before: TextView | None, after: TextView) -> tuple[list[Senten
         return list(parts(after)), []
     alike = before.is_code == after.is_code and not before.is_data and not after.is_data
     old, new = _changed_parts(before, after) if alike else (list(parts(before)), list(parts(after)))
-    return _without(new, old), _without(old, new)
+    return _subtract(new, old), _subtract(old, new)
 
 
 def _changed_parts(before: TextView, after: TextView) -> tuple[list[Sentence], list[Sentence]]:
@@ -236,8 +236,8 @@ def _parts_of_lines(view: TextView, lines: list[str], start: int, rest: int) -> 
     """Return the sentences from the line `start` to the last `rest` lines, and what the whole source hides."""
     text = "\n".join(lines[start : len(lines) - rest])
     if view.is_code:
-        return list(_of_program(text, view.lines_before + start))
-    return [*_unseen(view.plain, view.lines_before), *_blocks(text, view.lines_before + start)]
+        return list(_sentences_of_program(text, view.lines_before + start))
+    return [*_find_unseen(view.plain, view.lines_before), *_blocks(text, view.lines_before + start)]
 
 
 def _divides(lines: list[str]) -> list[bool]:
@@ -253,25 +253,25 @@ def _divides(lines: list[str]) -> list[bool]:
     return found
 
 
-def _without(some: Iterable[Sentence], others: Iterable[Sentence]) -> list[Sentence]:
-    known = Counter((one.part, one.text) for one in others)
+def _subtract(some: Iterable[Sentence], others: Iterable[Sentence]) -> list[Sentence]:
+    counts = Counter((sentence.part, sentence.text) for sentence in others)
     left = []
-    for one in some:
-        key = (one.part, one.text)
-        known[key] -= 1
-        if known[key] < 0:
-            left.append(one)
+    for sentence in some:
+        key = (sentence.part, sentence.text)
+        counts[key] -= 1
+        if counts[key] < 0:
+            left.append(sentence)
     return left
 
 
-def _of_program(text: str, lines_before: int) -> Iterator[Sentence]:
+def _sentences_of_program(text: str, lines_before: int) -> Iterator[Sentence]:
     note: list[str] = []
     start = 0
     for number, line in enumerate(text.split("\n"), lines_before + 1):
         bare = line.strip()
-        said = _said(bare)
-        if said is not None:
-            note.append(said)
+        comment = _comment_text(bare)
+        if comment is not None:
+            note.append(comment)
             start = start or number
         elif note:
             yield from _split(TextPart.PROSE, " ".join(note), start, program=True)
@@ -282,13 +282,13 @@ def _of_program(text: str, lines_before: int) -> Iterator[Sentence]:
         yield from _split(TextPart.PROSE, " ".join(note), start, program=True)
 
 
-def _of_data(text: str, lines_before: int) -> Iterator[Sentence]:
+def _sentences_of_data(text: str, lines_before: int) -> Iterator[Sentence]:
     for number, line in enumerate(text.split("\n"), lines_before + 1):
         if bare := line.strip():
             yield from _split(TextPart.PROSE, bare, number)
 
 
-def _said(line: str) -> str | None:
+def _comment_text(line: str) -> str | None:
     """Return the words of a comment or of a line of plain words, None for a statement."""
     if _BEFORE_NOTE.find(line) and (match := _PATTERNS["note"].search(line)):
         return match[1]
@@ -300,8 +300,8 @@ _BEFORE_NOTE = PartFinder(("#", "//", "--", "*", ";", "rem"))
 
 
 @lru_cache(maxsize=16)  # a document takes ten times its length
-def _of_document(text: str, lines_before: int) -> tuple[Sentence, ...]:
-    return (*_unseen(text, lines_before), *_blocks(text, lines_before))
+def _sentences_of_document(text: str, lines_before: int) -> tuple[Sentence, ...]:
+    return (*_find_unseen(text, lines_before), *_blocks(text, lines_before))
 
 
 def _fence(line: str) -> re.Match[str] | None:
@@ -328,13 +328,13 @@ def _blocks(text: str, lines_before: int) -> Iterator[Sentence]:
             continue
         match = _fence(line)
         if match and (after := _fence_after(fence, match)) != fence:
-            yield from _ended(block, start)
+            yield from _finish_block(block, start)
             block, fence = [], after
             continue
         if fence:
             if bare := line.strip():
                 yield Sentence(TextPart.CODE, bare, number)
-                if (note := _said(bare)) is not None and note.count(" ") >= 3:
+                if (note := _comment_text(bare)) is not None and note.count(" ") >= 3:
                     yield from _split(TextPart.PROSE, note, number, program=True)
             continue
         bare = line.strip()
@@ -342,7 +342,7 @@ def _blocks(text: str, lines_before: int) -> Iterator[Sentence]:
         # An item begins with one of these signs or with a digit, of any script.
         item = item_of(line) if bare and (bare[0] in ">-*+•" or bare[0].isdecimal()) else None
         if block and (blank or item or line.startswith(("#", "|", "    |"))):
-            yield from _ended(block, start)
+            yield from _finish_block(block, start)
             block = []
         if blank:
             continue
@@ -350,12 +350,12 @@ def _blocks(text: str, lines_before: int) -> Iterator[Sentence]:
             start = number
         block.append(line[item.end() :] if item else line)
         if line.startswith(("#", "|")):
-            yield from _ended(block, start)
+            yield from _finish_block(block, start)
             block = []
-    yield from _ended(block, start)
+    yield from _finish_block(block, start)
 
 
-def _ended(block: list[str], start: int) -> Iterator[Sentence]:
+def _finish_block(block: list[str], start: int) -> Iterator[Sentence]:
     if not block:
         return
     if block[0].startswith("#"):
@@ -418,7 +418,7 @@ def _pieces(text: str) -> tuple[str, ...]:
     return tuple(filter(None, (*found, rest.strip())))
 
 
-def _unseen(text: str, lines_before: int) -> Iterator[Sentence]:
+def _find_unseen(text: str, lines_before: int) -> Iterator[Sentence]:
     """Yield what stands in the source of a document and not in what a person sees of it."""
     if not any(mark in text for mark in ("<", "]:", "{/*", "%%")):
         return
@@ -427,9 +427,9 @@ def _unseen(text: str, lines_before: int) -> Iterator[Sentence]:
         text = _PATTERNS["shown"].sub(lambda match: "\n" * match[0].count("\n"), text)
     for pattern, part, may_match in _SOURCE_ONLY:
         for match in pattern.finditer(text) if may_match(text) else ():
-            said = " ".join(_PATTERNS["tag"].sub(" ", match[match.lastindex or 0]).split())
-            if said:
-                yield Sentence(part, said, lines_before + text.count("\n", 0, match.start()) + 1)
+            hidden_text = " ".join(_PATTERNS["tag"].sub(" ", match[match.lastindex or 0]).split())
+            if hidden_text:
+                yield Sentence(part, hidden_text, lines_before + text.count("\n", 0, match.start()) + 1)
 
 
 _HIDES = Alternatives(_TABLE.join([source]) for source in _TABLE.data["parts"]["hides"])

@@ -33,9 +33,9 @@ def places_of(words: Sequence[_KnownWord], others: tuple[int, ...], edge: int, p
     """Return the places of a sentence's features; for the arguments see `sum_places_in_python`."""
     hashes = [edge, *[word[0] for word in words], edge]
     places = set(others).union(*[word[1] for word in words])
-    places.update([one * pair + other for one, other in itertools.pairwise(hashes)])
+    places.update([first * pair + other for first, other in itertools.pairwise(hashes)])
     # The first word has the edge before it and before that.
-    places.update([one * gap + other for one, other in zip([edge, *hashes], hashes[1:-1], strict=False)])
+    places.update([first * gap + other for first, other in zip([edge, *hashes], hashes[1:-1], strict=False)])
     return {place & PLACES - 1 for place in places}
 
 

@@ -33,8 +33,8 @@ def row_key(piece: RawPiece, row: str | None) -> int | None:
         name = piece.call_id
     if name is None or len(name) < MIN_UNIQUE or not (piece.typed or piece.input is not None):
         return None
-    given = json.dumps(piece.input, sort_keys=True, default=str)
-    text = "\0".join((name, piece.tool or "", piece.text, given))
+    arguments = json.dumps(piece.input, sort_keys=True, default=str)
+    text = "\0".join((name, piece.tool or "", piece.text, arguments))
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=_KEY_BYTES).digest(), "big")
 
 

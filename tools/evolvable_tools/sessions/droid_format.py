@@ -44,9 +44,9 @@ class DroidFormat(ClaudeCodeFormat):
     client = "droid"
 
     def learn_from_notes(self, path: Path) -> None:
-        noted = path.parent.parent.parent / _STARTS
+        notes_path = path.parent.parent.parent / _STARTS
         try:
-            starts = as_mapping(parse_json(read_regular(noted, MAX_STARTS).decode("utf-8", "replace")))
+            starts = as_mapping(parse_json(read_regular(notes_path, MAX_STARTS).decode("utf-8", "replace")))
         except (OSError, ValueError):
             return
         for start in map(as_mapping, as_list(starts.get("invocations"))):

@@ -59,7 +59,7 @@ class GeminiFormat(TranscriptFormat):
             put = as_list(as_mapping(line.get(_PATCH)).get("messages"))
             if as_text(line.get("id")) is None:
                 found.append(line)
-            for message in ({**as_mapping(one), _PATCH: True} for one in put) if put else (line,):
+            for message in ({**as_mapping(item), _PATCH: True} for item in put) if put else (line,):
                 name = as_text(message.get("id"))
                 if name in places:
                     found[places[name]] = {**found[places[name]], **message}
@@ -133,22 +133,22 @@ class GeminiFormat(TranscriptFormat):
                 if tool == _START and (agent := as_text(call.get("agentId"))):
                     name = as_text(started.get("agent_name")) or ""
                     self.about.learn_subagent(agent[:80], name=name, call_id=identity or "")
-            given = [as_mapping(as_mapping(part).get("functionResponse")) for part in as_list(call.get("result"))]
-            if not given and (text := text_of(call.get("resultDisplay"))):
-                given = [{"response": {"output": text}}]
-            for answer in given:
+            answers = [as_mapping(as_mapping(part).get("functionResponse")) for part in as_list(call.get("result"))]
+            if not answers and (text := text_of(call.get("resultDisplay"))):
+                answers = [{"response": {"output": text}}]
+            for answer in answers:
                 yield from self._answer({"id": identity, **answer}, status, base)
 
     def _answer(self, answer: Mapping[str, Any], status: str, base: RawPiece) -> Iterator[RawPiece]:
         """Yield the result of a call, once: it stands beside the call, and in a message to the model."""
-        call, given = as_text(answer.get("id")), as_mapping(answer.get("response"))
+        call, response = as_text(answer.get("id")), as_mapping(answer.get("response"))
         # Gemini writes the result twice; the first one that is read counts.
         if call is None or call in self._answered:
             return
         self._answered.add(call)
-        text = text_of(given.get("error", given.get("output")))
+        text = text_of(response.get("error", response.get("output")))
         text = text.removeprefix(_WRAP[0]).removesuffix(_WRAP[1])
-        failed = "error" in given or status in ("error", "cancelled")
+        failed = "error" in response or status in ("error", "cancelled")
         yield self._result(call, text, failed, base.copy(model=None), unknown=as_text(answer.get("name")))
 
     def _count(self, tokens: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from evolvable_tools.sessions.session import Origin, RawPiece, as_list, as_mapping, as_text, parse_moment, text_of
-from evolvable_tools.sessions.transcript_formats import TranscriptFormat, given_of, split_typed, typed_once
+from evolvable_tools.sessions.transcript_formats import TranscriptFormat, parse_arguments, split_typed, typed_once
 
 _ORIGINS = {origin.value: origin for origin in Origin}
 
@@ -36,9 +36,9 @@ class MessageListFormat(TranscriptFormat):
 
     def _assistant(self, record: Mapping[str, Any], content: object, base: RawPiece) -> Iterator[RawPiece]:
         for block in content if isinstance(content, list) else [content]:
-            said = as_mapping(block)
-            if said.get("type") == "tool_use":
-                yield self._function_call(said, said.get("input"), said, base)
+            fields = as_mapping(block)
+            if fields.get("type") == "tool_use":
+                yield self._function_call(fields, fields.get("input"), fields, base)
             elif text := text_of(block):
                 yield base.copy(role="assistant", origin=Origin.ASSISTANT, text=text)
         for call in map(as_mapping, as_list(record.get("tool_calls"))):
@@ -46,26 +46,26 @@ class MessageListFormat(TranscriptFormat):
             yield self._function_call(call, function.get("arguments"), function, base)
 
     def _function_call(
-        self, call: Mapping[str, Any], given: object, function: Mapping[str, Any], base: RawPiece
+        self, call: Mapping[str, Any], arguments: object, function: Mapping[str, Any], base: RawPiece
     ) -> RawPiece:
         name = as_text(function.get("name")) or "unknown"
-        return self._call(as_text(call.get("id")), name, given_of("arguments", given), base)
+        return self._call(as_text(call.get("id")), name, parse_arguments("arguments", arguments), base)
 
     def _user(self, record: Mapping[str, Any], content: object, base: RawPiece) -> Iterator[RawPiece]:
         claimed = _ORIGINS.get(str(record.get("origin")), Origin.USER)
         for block in content if isinstance(content, list) else [content]:
-            said = as_mapping(block)
-            if said.get("type") == "tool_result":
-                yield self._message_result(as_text(said.get("tool_use_id")), said.get("content"), said, base)
+            fields = as_mapping(block)
+            if fields.get("type") == "tool_result":
+                yield self._message_result(as_text(fields.get("tool_use_id")), fields.get("content"), fields, base)
             elif claimed is not Origin.USER:
                 yield base.copy(origin=claimed, text=text_of(block))
             else:
-                yield from self._typed(text_of(block), base)
+                yield from self._split_user_text(text_of(block), base)
 
-    def _typed(self, text: str, base: RawPiece) -> Iterator[RawPiece]:
+    def _split_user_text(self, text: str, base: RawPiece) -> Iterator[RawPiece]:
         """Yield the parts of a text in a person's name."""
         yield from split_typed(text, base)
 
-    def _message_result(self, call: str | None, content: object, said: Mapping[str, Any], base: RawPiece) -> RawPiece:
-        failed = said.get("is_error") is True
-        return self._result(call, text_of(content), failed, base, unknown=as_text(said.get("name")))
+    def _message_result(self, call: str | None, content: object, fields: Mapping[str, Any], base: RawPiece) -> RawPiece:
+        failed = fields.get("is_error") is True
+        return self._result(call, text_of(content), failed, base, unknown=as_text(fields.get("name")))

@@ -63,13 +63,13 @@ def stored_state(path: Path) -> StoredState | None:
 
     Raises NoTranscript, TranscriptNotRead.
     """
-    named = split_database_path(path)
-    if named is None:
+    location = split_database_path(path)
+    if location is None:
         return None
-    rows = _rows(named[0], named[1], _STATE)
+    rows = _rows(location[0], location[1], _STATE)
     changed, size = rows[0][1:]
     if not isinstance(changed, int):
-        raise NoTranscript(f"{ascii(named[0].name)} has no such session.", "`evolvable sessions` lists them.")
+        raise NoTranscript(f"{ascii(location[0].name)} has no such session.", "`evolvable sessions` lists them.")
     return StoredState(size if isinstance(size, int) else 0, changed)
 
 
@@ -83,9 +83,9 @@ def stored_sessions(folder: Path) -> list[tuple[float, Path]]:
             rows = list(opened.rows(_LISTED, MAX_LISTED))
     except (ForeignDatabaseInvalid, ForeignDatabaseBusy):
         return []
-    known = [(name, at) for name, at in rows if isinstance(name, str) and name and os.sep not in name]
+    valid_rows = [(name, at) for name, at in rows if isinstance(name, str) and name and os.sep not in name]
     # A time that is no date, which another program can write, is the oldest and stops no list.
-    times = ((name, moment_of(at)) for name, at in known)
+    times = ((name, moment_of(at)) for name, at in valid_rows)
     return [(at.timestamp() if at is not None else 0.0, database / name) for name, at in times]
 
 

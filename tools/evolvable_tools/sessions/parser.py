@@ -89,22 +89,22 @@ def read_session(source: Path | str | Iterable[Mapping[str, Any]], *, redactor: 
     if isinstance(source, Path | str):
         path = Path(source)
         name, stem = ascii(path.name), _stem(path)
-        reader, pieces = _opened(path, digest)
+        reader, pieces = _open_transcript(path, digest)
         pieces = _with_subagents(path, pieces, digest, reader)
     else:
         name, stem = "The list of messages", ""
         reader = MessageListFormat()
-        pieces = _read(reader, _noted(source, digest))
+        pieces = _read(reader, _hash_messages(source, digest))
     stream = StreamRedactor(redactor or Redactor())
     redacted = [_redact(piece, stream) for piece in pieces]
     check_readable(reader.about, name)
-    return _session(reader.about, tuple(_spans(_redacted_again(redacted, stream))), stream, digest.hexdigest(), stem)
+    return _session(reader.about, tuple(_spans(_redact_again(redacted, stream))), stream, digest.hexdigest(), stem)
 
 
 def outline(path: Path) -> Outline:
     """Return what the session in a file is, without redacting or keeping its texts. Raises as `read_session`."""
     digest = hashlib.sha256()
-    reader, pieces = _opened(path, digest)
+    reader, pieces = _open_transcript(path, digest)
     typed: list[int | None] = []
     first = ""
     for piece in _with_subagents(path, pieces, digest, reader):
@@ -114,19 +114,19 @@ def outline(path: Path) -> Outline:
         if not first and piece.role == "user":
             first = piece.text[:READ]
     check_readable(reader.about, ascii(path.name))
-    about, identity = reader.about, _named(reader.about, _stem(path))
+    about, identity = reader.about, _session_id(reader.about, _stem(path))
     reviewing = about.reviewing or is_reviewing(first, about.project)
     return Outline(about.client, identity, about.project, about.started, digest.hexdigest(), reviewing, tuple(typed))
 
 
-def _opened(path: Path, digest: Any) -> tuple[TranscriptFormat, Iterator[RawPiece]]:
+def _open_transcript(path: Path, digest: Any) -> tuple[TranscriptFormat, Iterator[RawPiece]]:
     """Return the reader of a file, or of a session in a database, and its pieces.
 
     Raises NoTranscript, TranscriptNotRead.
     """
-    if (named := split_database_path(path)) is not None:
+    if (location := split_database_path(path)) is not None:
         opencode = OpenCodeFormat()
-        return opencode, _read(opencode, read_opencode(*named, digest))
+        return opencode, _read(opencode, read_opencode(*location, digest))
     try:
         document = read_document(path, digest) if path.suffix == ".json" else None
         if document is not None:
@@ -155,11 +155,11 @@ def _read(reader: TranscriptFormat, lines: Iterable[Mapping[str, Any]]) -> Itera
             continue
         if row is not None and len(row) <= MAX_ROW:
             seen.add(row)
-        spent, known = about.tokens or 0, about.known
+        spent, known_before = about.tokens or 0, about.known_lines
         pieces = [piece for piece in reader.read(record) if not _is_replay(piece, seen)]
         # A format counts each line that it knows; a line after which the count is the same is
         # unknown.
-        about.skipped += about.known == known
+        about.skipped += about.known_lines == known_before
         count_message(reader.about, reader.message_of(record), pieces)
         for piece in pieces:
             piece.key = row_key(piece, row)
@@ -182,7 +182,7 @@ def _is_replay(piece: RawPiece, seen: set[str]) -> bool:
     return False
 
 
-def _noted(messages: Iterable[Mapping[str, Any]], digest: Any) -> Iterator[Mapping[str, Any]]:
+def _hash_messages(messages: Iterable[Mapping[str, Any]], digest: Any) -> Iterator[Mapping[str, Any]]:
     for message in messages:
         if isinstance(message, Mapping):
             digest.update(json.dumps(message, sort_keys=True, default=str).encode("utf-8", "replace") + b"\n")
@@ -223,13 +223,13 @@ def _subagents(path: Path, digest: Any, session: TranscriptFormat) -> Iterator[t
 
 def _learn_launch(file: Path, about: TranscriptInfo) -> None:
     """Read what the client noted beside a subagent's file: the type that it was started as, and by which call."""
-    noted = file.with_suffix(".meta.json")
+    note_path = file.with_suffix(".meta.json")
     try:
-        said = parse_json(read_regular(noted, MAX_NOTED).decode("utf-8"))
+        note = parse_json(read_regular(note_path, MAX_NOTED).decode("utf-8"))
     except (OSError, ValueError):
         return
-    if isinstance(said, dict):
-        name, call = as_text(said.get("agentType")) or "", as_text(said.get("toolUseId")) or ""
+    if isinstance(note, dict):
+        name, call = as_text(note.get("agentType")) or "", as_text(note.get("toolUseId")) or ""
         about.learn_subagent(file.stem.removeprefix("agent-")[:80], name=name, call_id=call)
 
 
@@ -245,10 +245,10 @@ def _redact(piece: RawPiece, stream: StreamRedactor) -> RawPiece:
     return piece
 
 
-def _redacted_again(pieces: Iterable[RawPiece], stream: StreamRedactor) -> Iterator[RawPiece]:
+def _redact_again(pieces: Iterable[RawPiece], stream: StreamRedactor) -> Iterator[RawPiece]:
     """Yield the pieces without secrets that only a later one showed to be secrets, cut to a length worth keeping."""
     for piece in pieces:
-        piece.text, piece.input = _short(stream.again(piece.text)), stream.again_value(piece.input)
+        piece.text, piece.input = _short(stream.redact_known(piece.text)), stream.redact_known_in_value(piece.input)
         yield piece
 
 
@@ -264,7 +264,7 @@ def _spans(pieces: Iterable[RawPiece]) -> Iterator[Span]:
         # Tokens of a piece without any text go to the next span, so that the sum is kept.
         piece.tokens, unpaid = piece.tokens + unpaid, 0
         quotes.note(piece.input)
-        parts = quotes.divided(piece.text, piece.origin, whole=piece.role == "tool") if piece.text.strip() else []
+        parts = quotes.divide(piece.text, piece.origin, whole=piece.role == "tool") if piece.text.strip() else []
         if not parts and (piece.input is not None or piece.call_id is not None):
             parts = [(piece.text, piece.origin)]
         if not parts:
@@ -278,7 +278,7 @@ def _session(about: TranscriptInfo, spans: tuple[Span, ...], stream: StreamRedac
     first = next((span.text[:READ] for span in spans if span.role == "user"), "")
     return Session(
         client=about.client,
-        session_id=_named(about, stem or digest[:16]),
+        session_id=_session_id(about, stem or digest[:16]),
         project=about.project and stream.redact(about.project[:1_000]),
         started=about.started,
         spans=spans,
@@ -289,11 +289,11 @@ def _session(about: TranscriptInfo, spans: tuple[Span, ...], stream: StreamRedac
         reviewing=about.reviewing or is_reviewing(first, about.project),
         commit=about.commit,
         skipped=about.skipped,
-        subagents=tuple(_redacted_run(run, stream) for run in about.subagents.values() if run.name),
+        subagents=tuple(_redact_run(run, stream) for run in about.subagents.values() if run.name),
     )
 
 
-def _redacted_run(run: SubagentRun, stream: StreamRedactor) -> SubagentRun:
+def _redact_run(run: SubagentRun, stream: StreamRedactor) -> SubagentRun:
     """Return a run without secrets. The name is the model's choice, so it may hold one too."""
     prompt = stream.redact(run.prompt) if run.prompt else ""
     return SubagentRun(_name(run.agent) or "", _name(stream.redact(run.name)) or "", _name(run.call_id), prompt)
@@ -319,7 +319,7 @@ def _stem(path: Path) -> str:
     return session_name(path) or path.stem
 
 
-def _named(about: TranscriptInfo, otherwise: str) -> str:
+def _session_id(about: TranscriptInfo, otherwise: str) -> str:
     """Return a session's id: the file's own name where a line says so too, or where no line has a plain one."""
     # A resumed session's file begins with copied lines that name the session before it.
     identity = otherwise if otherwise in about.names else about.session_id

@@ -51,8 +51,8 @@ class QwenFormat(TranscriptFormat):
             yield from typed_once(self._user(record, base))
         elif record.get("subtype") == "chat_compression":
             # The messages that the model keeps stand in the file already; only the summary is new.
-            kept = as_list(as_mapping(record.get("systemPayload")).get("compressedHistory"))
-            yield base.copy(origin=Origin.ASSISTANT, text=text_of(as_mapping(next(iter(kept), None)).get("parts")))
+            history = as_list(as_mapping(record.get("systemPayload")).get("compressedHistory"))
+            yield base.copy(origin=Origin.ASSISTANT, text=text_of(as_mapping(next(iter(history), None)).get("parts")))
 
     def message_of(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
         message = record.get("message")
@@ -73,10 +73,10 @@ class QwenFormat(TranscriptFormat):
         for part in _parts(record):
             called = as_mapping(part.get("functionCall"))
             if tool := as_text(called.get("name")):
-                given = as_mapping(called.get("args"))
-                if tool == _WRAPPER and (inner := as_text(given.get("name"))):
-                    tool, given = inner, as_mapping(given.get("arguments"))
-                yield self._call(as_text(called.get("id")), tool, given, base)
+                arguments = as_mapping(called.get("args"))
+                if tool == _WRAPPER and (inner := as_text(arguments.get("name"))):
+                    tool, arguments = inner, as_mapping(arguments.get("arguments"))
+                yield self._call(as_text(called.get("id")), tool, arguments, base)
             elif part.get("thought") is not True and (text := as_text(part.get("text"))):
                 yield base.copy(role="assistant", origin=Origin.ASSISTANT, text=text)
 
@@ -85,9 +85,9 @@ class QwenFormat(TranscriptFormat):
         for part in _parts(record):
             answer = as_mapping(part.get("functionResponse"))
             if answer:
-                given = as_mapping(answer.get("response"))
-                failed = "error" in given or status in ("error", "cancelled")
-                text = text_of(given.get("error", given.get("output")))
+                response = as_mapping(answer.get("response"))
+                failed = "error" in response or status in ("error", "cancelled")
+                text = text_of(response.get("error", response.get("output")))
                 yield self._result(as_text(answer.get("id")), text, failed, base, unknown=as_text(answer.get("name")))
 
     def _user(self, record: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
@@ -120,7 +120,7 @@ def _parts(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _block(part: object) -> object:
     """Return a part in the form of a block, as far as it is known to hold no text."""
-    known = as_mapping(part)
-    if known.get("thought") is True:
+    fields = as_mapping(part)
+    if fields.get("thought") is True:
         return {"type": "thinking"}
-    return {"type": "file"} if {"inlineData", "fileData"} & known.keys() else part
+    return {"type": "file"} if {"inlineData", "fileData"} & fields.keys() else part

@@ -33,13 +33,13 @@ def _is_empty(message: Mapping[str, Any]) -> bool:
 
 
 def _is_silent(block: object) -> bool:
-    said = as_mapping(block)
-    return block == "" or said.get("text") == "" or str(said.get("type")) in _SILENT_BLOCKS
+    fields = as_mapping(block)
+    return block == "" or fields.get("text") == "" or str(fields.get("type")) in _SILENT_BLOCKS
 
 
 def check_readable(about: TranscriptInfo, name: str) -> None:
     """Raise NoTranscript, or UnreadableMessages, where a transcript that was read says nothing. name: of the file."""
-    if not about.known:
+    if not about.known_lines:
         raise NoTranscript(f"{name} is no transcript: nothing in it is a message.", HINT)
     every = about.readable + about.unreadable
     if about.unreadable > about.readable:

@@ -42,7 +42,7 @@ def reader_of(first: list[dict[str, Any]]) -> TranscriptFormat:
 
 def _agent_of(first: list[dict[str, Any]]) -> str | None:
     """Return the subagent of a file that is one's own: every line of the conversation in it says so."""
-    said = [record for record in first if record.get("type") in ("user", "assistant")]
-    if said and all(record.get("isSidechain") is True for record in said):
-        return str(said[0].get("agentId") or "sidechain")[:80]
+    conversation = [record for record in first if record.get("type") in ("user", "assistant")]
+    if conversation and all(record.get("isSidechain") is True for record in conversation):
+        return str(conversation[0].get("agentId") or "sidechain")[:80]
     return None

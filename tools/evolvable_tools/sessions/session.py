@@ -188,13 +188,13 @@ class RawPiece:
         """Return a copy with some fields changed."""
         # Each line of a transcript makes one or two. dataclasses.replace takes three times as long.
         p = self
-        made = RawPiece(
+        piece = RawPiece(
             p.role, p.origin, p.text, p.at, p.tool, p.call_id, p.is_error, p.model, p.input, p.skill, p.agent
         )
-        made.typed, made.follows, made.key, made.tokens = p.typed, p.follows, p.key, p.tokens
+        piece.typed, piece.follows, piece.key, piece.tokens = p.typed, p.follows, p.key, p.tokens
         for name, value in changes.items():
-            setattr(made, name, value)
-        return made
+            setattr(piece, name, value)
+        return piece
 
 
 MAX_PROMPT = 100_000
@@ -215,7 +215,7 @@ class TranscriptInfo:
     commit: str = ""
     names: set[str] = field(default_factory=set)
     """Every name of a session in its lines: copied lines may keep the name of the session that they come from."""
-    known: int = 0
+    known_lines: int = 0
     """Lines that this format knows."""
     skipped: int = 0
     """Lines of other kinds."""
@@ -228,9 +228,9 @@ class TranscriptInfo:
 
     def learn_subagent(self, agent: str, *, name: str = "", call_id: str = "", prompt: str = "") -> None:
         """Note what a line says of a subagent's run; what was said first stays."""
-        known = self.subagents.get(agent) or SubagentRun(agent, "")
+        run = self.subagents.get(agent) or SubagentRun(agent, "")
         self.subagents[agent] = SubagentRun(
-            agent, known.name or name, known.call_id or call_id or None, known.prompt or prompt[:MAX_PROMPT]
+            agent, run.name or name, run.call_id or call_id or None, run.prompt or prompt[:MAX_PROMPT]
         )
 
 
@@ -286,9 +286,9 @@ def text_of(content: object) -> str:
         return content
     parts = []
     for block in content if isinstance(content, list) else [content]:
-        said = block.get("text") if isinstance(block, dict) else block
-        if isinstance(said, str):
-            parts.append(said)
+        text = block.get("text") if isinstance(block, dict) else block
+        if isinstance(text, str):
+            parts.append(text)
         elif isinstance(block, dict) and isinstance(block.get("content"), str | list):
             parts.append(text_of(block["content"]))
     return "\n".join(parts)

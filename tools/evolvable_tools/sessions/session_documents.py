@@ -46,7 +46,7 @@ def read_document(path: Path, hasher: Hasher) -> tuple[MessageListFormat, Iterat
     )
     session = as_text(document.get("sessionId"))
     messages, history = document.get("messages"), document.get("history")
-    rows: list[Any] | None = next((one for one in (messages, history) if isinstance(one, list)), None)
+    rows: list[Any] | None = next((value for value in (messages, history) if isinstance(value, list)), None)
     if session is None or rows is None:
         return None
     hasher.update(json.dumps(rows, sort_keys=True).encode("utf-8", "replace"))
@@ -57,7 +57,7 @@ def read_document(path: Path, hasher: Hasher) -> tuple[MessageListFormat, Iterat
         reader = ClineFormat(run[:80] if agent else None)
         return reader, (_cline_message(row, about, agent) for row in map(as_mapping, rows))
     every = chain.from_iterable(map(_continue_messages, map(as_mapping, rows)))
-    return ContinueFormat(), ({**one, **about} for one in every)
+    return ContinueFormat(), ({**message, **about} for message in every)
 
 
 def _folder(value: object) -> str | None:
@@ -83,7 +83,7 @@ def _continue_messages(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for state in map(as_mapping, as_list(row.get("toolCallStates"))):
         status, call = state.get("status"), as_text(state.get("toolCallId"))
         if status == "done" or status in _FAILED:
-            texts = [_blocks_text(as_mapping(one).get("content")) for one in as_list(state.get("output"))]
+            texts = [_blocks_text(as_mapping(block).get("content")) for block in as_list(state.get("output"))]
             answer = {"role": "tool", "tool_call_id": call, "content": "\n".join(texts)}
             yield {**answer, "is_error": status in _FAILED}
     if summary := as_text(row.get("conversationSummary")):
@@ -93,8 +93,8 @@ def _continue_messages(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _blocks_text(content: object) -> str:
     """Return the text of a result. Of an MCP server it is a JSON list of blocks."""
     blocks = parse_json(content) if isinstance(content, str) and content.startswith("[{") else None
-    known = isinstance(blocks, list) and all(isinstance(one, dict) and "type" in one for one in blocks)
-    return text_of(blocks if known else content)
+    is_blocks = isinstance(blocks, list) and all(isinstance(block, dict) and "type" in block for block in blocks)
+    return text_of(blocks if is_blocks else content)
 
 
 class ClineFormat(MessageListFormat):
@@ -115,7 +115,7 @@ class ClineFormat(MessageListFormat):
     def row_of(self, record: Mapping[str, Any]) -> str | None:
         return as_text(record.get("id"))
 
-    def _typed(self, text: str, base: RawPiece) -> Iterator[RawPiece]:
+    def _split_user_text(self, text: str, base: RawPiece) -> Iterator[RawPiece]:
         """Yield a text in a person's name: typed is what the client put into its tag, which it begins with."""
         typed = _TYPED.match(text)
         if typed is not None:
@@ -123,15 +123,15 @@ class ClineFormat(MessageListFormat):
         if rest := text[typed.end() if typed else 0 :]:
             yield base.copy(text=rest)
 
-    def _message_result(self, call: str | None, content: object, said: Mapping[str, Any], base: RawPiece) -> RawPiece:
+    def _message_result(self, call: str | None, content: object, fields: Mapping[str, Any], base: RawPiece) -> RawPiece:
         """Return a result. Of an MCP server it is the whole answer, as JSON."""
         answer = as_mapping(parse_json(content)) if isinstance(content, str) and content.startswith("{") else {}
         # Tools of MCP servers are named SERVER__TOOL there; other tools may print such JSON
         # themselves.
-        if "__" in str(said.get("name")) and isinstance(answer.get("content"), list):
-            failed = answer.get("isError") is True or said.get("is_error") is True
-            said, content = {**said, "is_error": failed}, answer["content"]
-        return super()._message_result(call, content, said, base)
+        if "__" in str(fields.get("name")) and isinstance(answer.get("content"), list):
+            failed = answer.get("isError") is True or fields.get("is_error") is True
+            fields, content = {**fields, "is_error": failed}, answer["content"]
+        return super()._message_result(call, content, fields, base)
 
 
 class ContinueFormat(MessageListFormat):

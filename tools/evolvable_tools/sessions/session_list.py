@@ -61,12 +61,12 @@ class SessionPage:
 
 def list_sessions(
     places: Iterable[Path],
-    taken: Callable[[str], IngestedSession | None],
+    find_ingested: Callable[[str], IngestedSession | None],
     limit: int = 20,
     project: str | None = None,
     foreign: Callable[[str, Collection[int]], Collection[int]] = lambda session, keys: (),
 ) -> SessionPage:
-    """Return the sessions below these folders, the newest first. taken: what the library has of a session.
+    """Return the sessions below these folders, the newest first. find_ingested: what the library has of a session.
 
     project: only those that worked in this folder or below it; then `more` counts those that were not looked at.
     foreign: which of these keys another session owns than this one. Of a message in several of the listed sessions
@@ -83,27 +83,29 @@ def list_sessions(
             more += 1
             continue
         with suppress(NoTranscript, TranscriptNotRead, OSError):
-            known = outline(path)
-            if known.client != "messages" and (project is None or _works_in(known.project, project)):
-                found.append((modified, path, known))
+            heading = outline(path)
+            if heading.client != "messages" and (project is None or _works_in(heading.project, project)):
+                found.append((modified, path, heading))
     rows: list[ListedSession] = []
     owners: dict[int, str] = {}
     # The oldest first, so that a copied message counts for the file that had it first.
-    for modified, path, known in reversed(found):
-        turns = _own_turns(known, foreign, owners)
+    for modified, path, heading in reversed(found):
+        turns = _own_turns(heading, foreign, owners)
         with suppress(OSError):
-            rows.append(_listed(path, modified, known, turns, taken(known.session_id)))
+            rows.append(_describe_session(path, modified, heading, turns, find_ingested(heading.session_id)))
     return SessionPage(rows[::-1], more)
 
 
 def _own_turns(
-    known: Outline, foreign: Callable[[str, Collection[int]], Collection[int]], owners: dict[int, str]
+    heading: Outline, foreign: Callable[[str, Collection[int]], Collection[int]], owners: dict[int, str]
 ) -> int:
     """Return how many messages of a session no other one owns. owners: of those that were listed before."""
-    keys = [key for key in known.typed if key is not None]
-    others = set(foreign(known.session_id, keys)) if keys else set()
-    own = [key for key in keys if key not in others and owners.setdefault(key, known.session_id) == known.session_id]
-    return known.typed.count(None) + len(own)
+    keys = [key for key in heading.typed if key is not None]
+    others = set(foreign(heading.session_id, keys)) if keys else set()
+    own = [
+        key for key in keys if key not in others and owners.setdefault(key, heading.session_id) == heading.session_id
+    ]
+    return heading.typed.count(None) + len(own)
 
 
 def _works_in(folder: str | None, project: str) -> bool:
@@ -111,13 +113,15 @@ def _works_in(folder: str | None, project: str) -> bool:
     return folder is not None and (folder == base or folder.startswith(base.rstrip(os.sep) + os.sep))
 
 
-def _listed(path: Path, modified: float, known: Outline, turns: int, taken: IngestedSession | None) -> ListedSession:
-    state = "no" if taken is None else "yes" if taken.digest == known.digest else "grown"
+def _describe_session(
+    path: Path, modified: float, heading: Outline, turns: int, ingested: IngestedSession | None
+) -> ListedSession:
+    state = "no" if ingested is None else "yes" if ingested.digest == heading.digest else "grown"
     stored = stored_state(path)
     size = path.stat().st_size if stored is None else stored.size
-    at = known.started or datetime.fromtimestamp(modified, UTC)
-    about = (known.client, known.session_id, known.project, at.isoformat(), turns, size)
-    return ListedSession(*about, "skipped" if known.reviewing else state, str(path))
+    at = heading.started or datetime.fromtimestamp(modified, UTC)
+    about = (heading.client, heading.session_id, heading.project, at.isoformat(), turns, size)
+    return ListedSession(*about, "skipped" if heading.reviewing else state, str(path))
 
 
 def transcript_files(places: Iterable[Path]) -> list[tuple[float, Path]]:
@@ -132,13 +136,13 @@ def transcript_files(places: Iterable[Path]) -> list[tuple[float, Path]]:
             deep = len(Path(folder).relative_to(place).parts) >= DEPTH
             # Changing the list in place keeps os.walk out of these folders.
             below[:] = [] if deep else [name for name in below if name not in _NO_SESSIONS]
-            named = (name for name in names if name.endswith(".jsonl") or is_document_name(name))
-            for path in (Path(folder, name) for name in named):
+            candidates = (name for name in names if name.endswith(".jsonl") or is_document_name(name))
+            for path in (Path(folder, name) for name in candidates):
                 with suppress(OSError):
                     if not _is_of_subagent(path):
                         # Two places may overlap, or be links to one folder.
                         found.setdefault(os.path.realpath(path), (path.stat().st_mtime, path))
-    return sorted(found.values(), key=lambda one: (-one[0], str(one[1])))
+    return sorted(found.values(), key=lambda item: (-item[0], str(item[1])))
 
 
 def _is_of_subagent(path: Path) -> bool:

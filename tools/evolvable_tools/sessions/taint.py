@@ -29,28 +29,30 @@ _PATTERNS = {name: re.compile(pattern) for name, pattern in TABLES["patterns"].i
 _GIVES = {"web": Origin.WEB, "own_words": Origin.ASSISTANT, "client": Origin.MEMORY}
 
 
-def result_origin(tool: str | None, given: Mapping[str, Any] | None, project: str | None) -> tuple[Origin, str | None]:
+def result_origin(
+    tool: str | None, arguments: Mapping[str, Any] | None, project: str | None
+) -> tuple[Origin, str | None]:
     """Return where the result of a call came from, and the skill that it is the text of, if it is.
 
     An unknown tool is a third party's.
     """
-    given = given or {}
+    arguments = arguments or {}
     if tool is None:
         return Origin.MCP, None
     if tool in _TOOLS["skills"]:
-        return Origin.SKILL, _first(given, "skill", "name", "command")
+        return Origin.SKILL, _first(arguments, "skill", "name", "command")
     if tool in COMMANDS:
-        return _of_command(command_line(given))
+        return _of_command(command_line(arguments))
     if tool in _TOOLS["files"]:
-        return _of_path(_first(given, *_PATH_KEYS), project)
+        return _of_path(_first(arguments, *_PATH_KEYS), project)
     if (ours := _OURS.match(tool)) is not None:
-        return _of_ours(ours[1], given)
+        return _of_ours(ours[1], arguments)
     return next((origin for group, origin in _GIVES.items() if tool in _TOOLS[group]), Origin.MCP), None
 
 
-def command_line(given: Mapping[str, Any]) -> str:
+def command_line(arguments: Mapping[str, Any]) -> str:
     """Return the line of shell that a call runs, '' when it runs none."""
-    value = next((given[key] for key in ("command", "cmd", "script") if given.get(key)), "")
+    value = next((arguments[key] for key in ("command", "cmd", "script") if arguments.get(key)), "")
     # Codex gives a command as a list of words, other clients as one line.
     if isinstance(value, list | tuple):
         words = [word for word in value if isinstance(word, str)]
@@ -100,8 +102,8 @@ def _lies_in(path: str, project: str) -> bool:
     return whole == base or whole.startswith(base.rstrip("/") + "/")
 
 
-def _of_ours(tool: str, given: Mapping[str, Any]) -> tuple[Origin, str | None]:
-    ref = _first(given, "ref") or ""
+def _of_ours(tool: str, arguments: Mapping[str, Any]) -> tuple[Origin, str | None]:
+    ref = _first(arguments, "ref") or ""
     kind, colon, name = ref.partition(":")
     if colon and kind != "skill":
         return Origin.MEMORY, None
@@ -110,8 +112,8 @@ def _of_ours(tool: str, given: Mapping[str, Any]) -> tuple[Origin, str | None]:
     return Origin.MEMORY, None
 
 
-def _first(given: Mapping[str, Any], *keys: str) -> str | None:
-    return next((given[key] for key in keys if isinstance(given.get(key), str) and given[key]), None)
+def _first(arguments: Mapping[str, Any], *keys: str) -> str | None:
+    return next((arguments[key] for key in keys if isinstance(arguments.get(key), str) and arguments[key]), None)
 
 
 _ORIGINS = {tag: Origin(origin) for origin, tags in TABLES["tags"].items() for tag in tags.split()}
@@ -132,7 +134,7 @@ def split_message(text: str) -> Iterator[MessagePart]:
     start = text.lstrip()
     for beginning, origin in TABLES["beginnings"].items():
         if start.startswith(beginning):
-            yield _injected(text, Origin(origin))
+            yield _injected_part(text, Origin(origin))
             return
     setup = _PATTERNS["codex_request"].match(text) if start.startswith("# Context from my IDE setup:") else None
     if setup is not None:
@@ -143,15 +145,15 @@ def split_message(text: str) -> Iterator[MessagePart]:
         if tag == "command-name":
             command = part.text.strip()
         elif tag == "command-args":
-            said = part.text.strip()
-            if said:
-                yield MessagePart(Origin.USER, f"{command} {said}".strip())
+            arguments = part.text.strip()
+            if arguments:
+                yield MessagePart(Origin.USER, f"{command} {arguments}".strip())
             continue
         if part.text.strip():
             yield part
 
 
-def _injected(text: str, origin: Origin) -> MessagePart:
+def _injected_part(text: str, origin: Origin) -> MessagePart:
     return MessagePart(origin, text, skill_name(text) if origin is Origin.SKILL else None)
 
 
@@ -164,7 +166,7 @@ def _cut(text: str) -> Iterator[tuple[MessagePart, str]]:
         end = len(text) if closing < 0 else closing + len(tag) + 3
         yield MessagePart(Origin.USER, text[at : opening.start()]), ""
         inner = text[opening.end() : closing if closing >= 0 else len(text)]
-        yield _injected(f"! {inner}" if tag == "bash-input" else inner, _ORIGINS[tag]), tag
+        yield _injected_part(f"! {inner}" if tag == "bash-input" else inner, _ORIGINS[tag]), tag
         at = end
     yield MessagePart(Origin.USER, text[at:]), ""
 
@@ -208,7 +210,7 @@ class QuoteTracker:
         self._runs: dict[int, Origin] = {}
         self._own: set[int] = set()
 
-    def divided(self, text: str, origin: Origin, *, whole: bool = False) -> list[tuple[str, Origin]]:
+    def divide(self, text: str, origin: Origin, *, whole: bool = False) -> list[tuple[str, Origin]]:
         """Return the parts of a text with their origins, in order, and remember them.
 
         A person's text is divided at every earlier text of another origin; every other text at what third
@@ -217,7 +219,7 @@ class QuoteTracker:
         if origin in UNTRUSTED:
             self._remember(text, origin)
             return [(text, origin)]
-        marks = self._quoted(text, origin)
+        marks = self._find_quotes(text, origin)
         if whole:
             found = [(text, (_most(marks, text) or origin) if marks else origin)]
         else:
@@ -228,16 +230,16 @@ class QuoteTracker:
 
     def note(self, value: Mapping[str, Any] | None) -> None:
         """Remember the input of a call as its caller's own words, so that an echo of it keeps that origin."""
-        for said in (value or {}).values():
-            if isinstance(said, str) and len(said) <= MAX_OWN:
-                self._own.update(mark for mark in _runs(_words_quoting(said)) if mark not in self._runs)
+        for text in (value or {}).values():
+            if isinstance(text, str) and len(text) <= MAX_OWN:
+                self._own.update(mark for mark in _runs(_words_quoting(text)) if mark not in self._runs)
 
     def _remember(self, text: str, origin: Origin) -> None:
         lines = self._lines
         for line in text.splitlines():
-            said = line.strip(_AROUND)
-            if said.count(" ") >= LINE - 1 and len(lines) < MAX_KNOWN:
-                lines.setdefault(hash(said), origin)
+            stripped = line.strip(_AROUND)
+            if stripped.count(" ") >= LINE - 1 and len(lines) < MAX_KNOWN:
+                lines.setdefault(hash(stripped), origin)
         if origin in UNTRUSTED:
             runs, own = self._runs, self._own
             for mark in _runs(_words_quoting(text)):
@@ -248,20 +250,20 @@ class QuoteTracker:
         elif origin in (Origin.USER, Origin.ASSISTANT) and len(self._own) < MAX_KNOWN:
             self._own.update(mark for mark in _runs(_words_quoting(text)) if mark not in self._runs)
 
-    def _quoted(self, text: str, origin: Origin) -> list[tuple[int, int, Origin]]:
+    def _find_quotes(self, text: str, origin: Origin) -> list[tuple[int, int, Origin]]:
         """Return (start, end, origin) of earlier texts of others."""
-        marks = self._repeated(text) if self._runs and (origin in _SPOKEN or len(text) <= MAX_SEARCHED) else []
+        marks = self._find_repeats(text) if self._runs and (origin in _SPOKEN or len(text) <= MAX_SEARCHED) else []
         at, lines = 0, self._lines
         for line in text.splitlines(keepends=True):
-            said = line.strip(_AROUND)
-            if said.count(" ") >= LINE - 1:
-                of = lines.get(hash(said))
+            stripped = line.strip(_AROUND)
+            if stripped.count(" ") >= LINE - 1:
+                of = lines.get(hash(stripped))
                 if of is not None and (of in UNTRUSTED or (origin is Origin.USER and of is not Origin.USER)):
                     marks.append((at, at + len(line), of))
             at += len(line)
         return sorted(marks)
 
-    def _repeated(self, text: str) -> list[tuple[int, int, Origin]]:
+    def _find_repeats(self, text: str) -> list[tuple[int, int, Origin]]:
         runs = self._runs
         found = [runs.get(mark) for mark in _runs(_words_quoting(text))]
         if not any(found):
@@ -282,14 +284,14 @@ def _runs(words: Sequence[str]) -> Iterator[int]:
 def _most(marks: Sequence[tuple[int, int, Origin]], text: str) -> Origin | None:
     """Return whose copy a text is, by its longest quotation; None when it is hardly one."""
     length = max(1, len(text))
-    joined = list(_joined(marks))
+    joined = list(_join_marks(marks))
     longest = max(joined, key=lambda mark: mark[1] - mark[0])
     copied = len(_WORD.findall(text[longest[0] : longest[1]])) >= COPIED
     share = sum(end - start for start, end, _ in joined) / length
     return longest[2] if copied or share >= 0.5 else None
 
 
-def _joined(marks: Sequence[tuple[int, int, Origin]]) -> Iterator[tuple[int, int, Origin]]:
+def _join_marks(marks: Sequence[tuple[int, int, Origin]]) -> Iterator[tuple[int, int, Origin]]:
     """Yield the marks, those that touch or overlap as one; of third parties if one of them is."""
     now: tuple[int, int, Origin] | None = None
     for start, end, of in marks:
@@ -305,7 +307,7 @@ def _joined(marks: Sequence[tuple[int, int, Origin]]) -> Iterator[tuple[int, int
 
 def _cut_quoting(text: str, marks: Sequence[tuple[int, int, Origin]], origin: Origin) -> Iterator[tuple[str, Origin]]:
     at = 0
-    for start, end, of in _joined(marks):
+    for start, end, of in _join_marks(marks):
         if _WORD.search(text, at, start):
             yield text[at:start].strip(), origin
         else:

@@ -86,35 +86,39 @@ class TranscriptFormat:
     def _learn(self, record: Mapping[str, Any], base: RawPiece, session: str = "session_id") -> None:
         """Read what a line says of the session. session: the key of its id."""
         about = self.about
-        about.known += 1
+        about.known_lines += 1
         name = as_text(record.get(session)) or ""
         about.session_id = about.session_id or name
         about.names.add(name)
         about.project = about.project or as_text(record.get("cwd"))
         about.started = about.started or base.at
 
-    def _call(self, call: str | None, tool: str, given: Mapping[str, Any], base: RawPiece) -> RawPiece:
+    def _call(self, call: str | None, tool: str, arguments: Mapping[str, Any], base: RawPiece) -> RawPiece:
         if call:
             # A result names only its call, so the tool and its arguments are kept until it comes.
-            self._calls[call] = (tool, given)
-        return base.copy(role="assistant", origin=Origin.ASSISTANT, tool=tool, call_id=call, input=given)
+            self._calls[call] = (tool, arguments)
+        return base.copy(role="assistant", origin=Origin.ASSISTANT, tool=tool, call_id=call, input=arguments)
 
     def _result(
         self, call: str | None, text: str, failed: bool, base: RawPiece, *, unknown: str | None = None
     ) -> RawPiece:
         """Return the result of a call. unknown: the tool where nothing is known of the call."""
-        tool, given = self._calls.get(call or "", (unknown, {}))
-        origin, skill = result_origin(tool, given, self.about.project)
+        tool, arguments = self._calls.get(call or "", (unknown, {}))
+        origin, skill = result_origin(tool, arguments, self.about.project)
         # Such as a tool that reads more output of a shell that runs in the background.
         if origin is Origin.COMMAND and tool in CONTINUES:
             # Nobody says which command it is, so it is a third party's text if any of them fetches.
-            running = (result_origin(*one, None)[0] for one in self._calls.values() if self._runs_on(one[1]))
+            running = (
+                result_origin(*earlier_call, None)[0]
+                for earlier_call in self._calls.values()
+                if self._runs_on(earlier_call[1])
+            )
             origin = Origin.WEB if Origin.WEB in running else Origin.COMMAND
         return base.copy(role="tool", origin=origin, text=text, tool=tool, call_id=call, is_error=failed, skill=skill)
 
-    def _runs_on(self, given: Mapping[str, Any]) -> bool:
+    def _runs_on(self, arguments: Mapping[str, Any]) -> bool:
         """Return whether a call starts a command whose output a later call may show."""
-        return bool(given.get("run_in_background"))
+        return bool(arguments.get("run_in_background"))
 
 
 class ClaudeCodeFormat(TranscriptFormat):
@@ -168,11 +172,11 @@ class ClaudeCodeFormat(TranscriptFormat):
             if block.get("type") == "text" and as_text(block.get("text")):
                 yield base.copy(role="assistant", origin=Origin.ASSISTANT, text=block["text"])
             elif block.get("type") in ("tool_use", "server_tool_use", "mcp_tool_use") and as_text(block.get("name")):
-                tool, given = block["name"], as_mapping(block.get("input"))
-                called = self._call(as_text(block.get("id")), tool, given, base)
+                tool, arguments = block["name"], as_mapping(block.get("input"))
+                called = self._call(as_text(block.get("id")), tool, arguments, base)
                 # The call itself names the skill: its result may be missing.
                 if tool == SKILL_TOOL:
-                    called.skill = result_origin(tool, given, None)[1]
+                    called.skill = result_origin(tool, arguments, None)[1]
                 yield called
             elif str(block.get("type")).endswith("_tool_result"):
                 yield self._block_result(block, base)
@@ -180,11 +184,11 @@ class ClaudeCodeFormat(TranscriptFormat):
     def _user(self, record: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         for block in _blocks(as_mapping(record.get("message"))):
             if block.get("type") == "tool_result":
-                yield from self._answered(self._block_result(block, base), record, base)
+                yield from self._split_refused_result(self._block_result(block, base), record, base)
             elif block.get("type") == "text" and as_text(block.get("text")):
-                yield from self._said(block["text"], record, base)
+                yield from self._user_text(block["text"], record, base)
 
-    def _said(self, text: str, record: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+    def _user_text(self, text: str, record: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         """Yield the texts under the user's name: typed texts, prompts of subagents, and injected texts."""
         if record.get("isMeta") is True:
             called = self._calls.get(str(record.get("sourceToolUseID")))
@@ -206,54 +210,58 @@ class ClaudeCodeFormat(TranscriptFormat):
         agent = as_text(as_mapping(record.get("toolUseResult")).get("agentId"))
         for block in _blocks(as_mapping(record.get("message"))) if agent else ():
             call = as_text(block.get("tool_use_id"))
-            tool, given = self._calls.get(call or "", ("", {}))
+            tool, arguments = self._calls.get(call or "", ("", {}))
             if agent and call and tool in (*SUBAGENT_TOOLS, SKILL_TOOL):
-                name = as_text(given.get("subagent_type")) if tool != SKILL_TOOL else None
+                name = as_text(arguments.get("subagent_type")) if tool != SKILL_TOOL else None
                 self.about.learn_subagent(agent, name=name or "", call_id=call)
 
     def _block_result(self, block: Mapping[str, Any], base: RawPiece) -> RawPiece:
         call, text = as_text(block.get("tool_use_id")), text_of(block.get("content"))
         return self._result(call, text, block.get("is_error") is True, base)
 
-    def _answered(self, result: RawPiece, record: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+    def _split_refused_result(self, result: RawPiece, record: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
         """Yield a result; of a call that a person refused, apart from it what they typed instead.
 
         The client says who refused it beside the text, where no tool can write.
         """
-        about, said, words = result.text.partition(_SAID)
+        about, separator, words = result.text.partition(_SAID)
         if words and result.is_error and record.get("toolDenialKind") == "user-rejected" and base.agent is None:
-            yield result.copy(text=about + said)
+            yield result.copy(text=about + separator)
             yield from split_typed(words, base)
         else:
             yield result
 
-    def _attachment(self, said: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
-        kind = said.get("type")
+    def _attachment(self, attachment: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+        kind = attachment.get("type")
         if kind == "queued_command":
             # What a person types while the model works is noted here and nowhere else.
-            text = text_of(said.get("prompt"))
-            if said.get("isMeta") is not True and said.get("commandMode", "prompt") == "prompt" and _from_person(said):
+            text = text_of(attachment.get("prompt"))
+            if (
+                attachment.get("isMeta") is not True
+                and attachment.get("commandMode", "prompt") == "prompt"
+                and _from_person(attachment)
+            ):
                 yield from typed_once(split_typed(text, base))
             else:
                 yield base.copy(text=text)
         elif kind == "prompt_snapshot" and base.agent is not None:
-            prompt = as_text(next(iter(as_list(said.get("systemPrompt"))), None))
+            prompt = as_text(next(iter(as_list(attachment.get("systemPrompt"))), None))
             self.about.learn_subagent(base.agent, prompt=prompt or "")
         elif kind == "hook_additional_context":
-            yield base.copy(text=text_of(said.get("content")))
+            yield base.copy(text=text_of(attachment.get("content")))
         elif kind in ("nested_memory", "file"):
-            inner = as_mapping(said.get("content"))
+            inner = as_mapping(attachment.get("content"))
             text = text_of(inner.get("content")) or text_of(as_mapping(inner.get("file")).get("content"))
             origin = Origin.MEMORY
             if kind == "file":
-                origin = result_origin("Read", {"file_path": said.get("filename")}, self.about.project)[0]
+                origin = result_origin("Read", {"file_path": attachment.get("filename")}, self.about.project)[0]
             yield base.copy(text=text, origin=origin)
 
     def _count(self, message: Mapping[str, Any]) -> None:
         """Count a message's tokens once: every line of it repeats them, and the last is right."""
         usage = as_mapping(message.get("usage"))
         keys = ("input_tokens", "cache_creation_input_tokens", "output_tokens")
-        spent = sum(said for key in keys if type(said := usage.get(key)) is int)
+        spent = sum(count for key in keys if type(count := usage.get(key)) is int)
         identity = as_text(message.get("id"))
         if usage and identity:
             before = self._spent.get(identity, 0)
@@ -272,8 +280,8 @@ def _blocks(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _from_person(record: Mapping[str, Any]) -> bool:
     """Return whether a line under the user's name has no other sender."""
-    said = record.get("origin")
-    kind = as_mapping(said).get("kind") if isinstance(said, dict) else said
+    origin = record.get("origin")
+    kind = as_mapping(origin).get("kind") if isinstance(origin, dict) else origin
     return kind is None or kind in _PERSONS
 
 
@@ -305,78 +313,78 @@ class CodexFormat(TranscriptFormat):
         self._from = self._chain = ""
 
     def read(self, record: Mapping[str, Any]) -> Iterator[RawPiece]:
-        kind, said = record.get("type"), as_mapping(record.get("payload"))
+        kind, payload = record.get("type"), as_mapping(record.get("payload"))
         if not isinstance(kind, str) or kind not in CODEX_TYPES:
             return
         base = RawPiece("system", Origin.MEMORY, "", parse_moment(record.get("timestamp")), agent=self._agent)
         self._learn({}, base)
         if kind == "session_meta":
-            self._begin(said)
+            self._begin(payload)
         elif kind == "turn_context":
-            self.about.model = as_text(said.get("model")) or self.about.model
-            self.about.project = self.about.project or as_text(said.get("cwd"))
+            self.about.model = as_text(payload.get("model")) or self.about.model
+            self.about.project = self.about.project or as_text(payload.get("cwd"))
         elif kind == "token_usage_record":
-            self._count(as_mapping(said.get("thread_token_usage")))
+            self._count(as_mapping(payload.get("thread_token_usage")))
         elif kind == "event_msg":
-            self._event(said)
+            self._event(payload)
         elif kind == "compacted":
-            yield base.copy(origin=Origin.ASSISTANT, text=text_of(said.get("message")))
+            yield base.copy(origin=Origin.ASSISTANT, text=text_of(payload.get("message")))
         elif kind == "response_item":
             base.model = self.about.model
-            yield from self._item(said, base)
+            yield from self._item(payload, base)
 
     def message_of(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        said = as_mapping(record.get("payload"))
-        return said if record.get("type") == "response_item" and said.get("type") == "message" else None
+        payload = as_mapping(record.get("payload"))
+        return payload if record.get("type") == "response_item" and payload.get("type") == "message" else None
 
     def row_of(self, record: Mapping[str, Any]) -> str | None:
-        said = as_mapping(record.get("payload"))
+        payload = as_mapping(record.get("payload"))
         if record.get("type") == "session_meta":
-            self._begin_chain(as_text(said.get("id")) or "")
+            self._begin_chain(as_text(payload.get("id")) or "")
         if record.get("type") != "response_item":
             return None
-        named = as_text(said.get("id")) or as_text(said.get("call_id"))
-        if named is None and said.get("type") == "message":
+        row = as_text(payload.get("id")) or as_text(payload.get("call_id"))
+        if row is None and payload.get("type") == "message":
             # Older rollouts number no messages. One is known by all that came before it in the session it began in.
-            text = f"{self._chain} {said.get('role')} {text_of(said.get('content'))}"
-            named = self._chain = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
-        return named and f"{said.get('type')} {named}"
+            text = f"{self._chain} {payload.get('role')} {text_of(payload.get('content'))}"
+            row = self._chain = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+        return row and f"{payload.get('type')} {row}"
 
     def _begin_chain(self, session: str) -> None:
         """Begin with the session that the next lines come from: a fork names itself, and then what it copied from."""
         if session and session != self._from:
             self._from = self._chain = session
 
-    def _begin(self, said: Mapping[str, Any]) -> None:
+    def _begin(self, payload: Mapping[str, Any]) -> None:
         """Read the metadata of the session. A resumed or forked rollout says it again; the first time counts."""
         about = self.about
         if about.session_id:
             return
-        about.session_id = as_text(said.get("id")) or as_text(said.get("session_id")) or ""
-        about.project = as_text(said.get("cwd"))
-        commit = str(as_mapping(said.get("git")).get("commit_hash") or "")
+        about.session_id = as_text(payload.get("id")) or as_text(payload.get("session_id")) or ""
+        about.project = as_text(payload.get("cwd"))
+        commit = str(as_mapping(payload.get("git")).get("commit_hash") or "")
         # SHA-1 or SHA-256, and nothing else: a transcript is hostile input.
         about.commit = commit if re.fullmatch(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", commit) else ""
-        about.started = parse_moment(said.get("timestamp")) or about.started
-        source = said.get("source")
+        about.started = parse_moment(payload.get("timestamp")) or about.started
+        source = payload.get("source")
         if isinstance(source, dict) and "subagent" in source:
             about.reviewing = source["subagent"] == "review"
             self._agent = "subagent"
             role = as_text(as_mapping(as_mapping(source["subagent"]).get("thread_spawn")).get("agent_role"))
             about.learn_subagent(self._agent, name=role or "")
-        elif said.get("thread_source") == "subagent":
+        elif payload.get("thread_source") == "subagent":
             self._agent = "subagent"
 
-    def _event(self, said: Mapping[str, Any]) -> None:
-        item = as_mapping(said.get("item"))
-        if said.get("type") == "item_completed":
+    def _event(self, event: Mapping[str, Any]) -> None:
+        item = as_mapping(event.get("item"))
+        if event.get("type") == "item_completed":
             if item.get("status") == "failed" or (isinstance(item.get("exit_code"), int) and item["exit_code"]):
                 self._failed.add(str(item.get("id")))
-        elif said.get("type") in ("mcp_tool_call_end", "exec_command_end", "patch_apply_end"):
-            if said.get("exit_code") or said.get("success") is False or "Err" in as_mapping(said.get("result")):
-                self._failed.add(str(said.get("call_id")))
-        elif said.get("type") == "token_count":
-            self._count(as_mapping(as_mapping(said.get("info")).get("total_token_usage")))
+        elif event.get("type") in ("mcp_tool_call_end", "exec_command_end", "patch_apply_end"):
+            if event.get("exit_code") or event.get("success") is False or "Err" in as_mapping(event.get("result")):
+                self._failed.add(str(event.get("call_id")))
+        elif event.get("type") == "token_count":
+            self._count(as_mapping(as_mapping(event.get("info")).get("total_token_usage")))
 
     def _count(self, usage: Mapping[str, Any]) -> None:
         total, cached = usage.get("total_tokens"), usage.get("cached_input_tokens")
@@ -384,24 +392,24 @@ class CodexFormat(TranscriptFormat):
             # Codex reports running totals, and a resumed rollout repeats older ones.
             self.about.tokens = max(self.about.tokens or 0, total - (cached if isinstance(cached, int) else 0))
 
-    def _item(self, said: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
-        kind = said.get("type")
+    def _item(self, item: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+        kind = item.get("type")
         if kind == "message":
-            yield from typed_once(self._message(said, base))
+            yield from typed_once(self._message(item, base))
         elif kind in _CALLS:
-            call = as_text(said.get("call_id")) or as_text(said.get("id"))
-            key = next((key for key in ("arguments", "input", "action") if isinstance(said.get(key), dict | str)), "")
-            yield self._call(call, _tool_of(str(kind), said), given_of(key, said.get(key)), base)
+            call = as_text(item.get("call_id")) or as_text(item.get("id"))
+            key = next((key for key in ("arguments", "input", "action") if isinstance(item.get(key), dict | str)), "")
+            yield self._call(call, _tool_of(str(kind), item), parse_arguments(key, item.get(key)), base)
         elif kind in _RESULTS:
-            yield self._item_result(said, base.copy(model=None))
+            yield self._item_result(item, base.copy(model=None))
 
-    def _message(self, said: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
-        role, content = said.get("role"), said.get("content")
+    def _message(self, message: Mapping[str, Any], base: RawPiece) -> Iterator[RawPiece]:
+        role, content = message.get("role"), message.get("content")
         if role == "assistant":
             yield base.copy(role="assistant", origin=Origin.ASSISTANT, text=text_of(content))
             return
         base = base.copy(model=None)
-        passed = as_mapping(said.get("internal_chat_message_metadata_passthrough"))
+        passed = as_mapping(message.get("internal_chat_message_metadata_passthrough"))
         kinds, facts = as_list(passed.get("content_item_kinds")), as_list(passed.get("content_item_metadata"))
         for place, block in enumerate(content if isinstance(content, list) else [content]):
             text = text_of(block)
@@ -416,9 +424,9 @@ class CodexFormat(TranscriptFormat):
             else:
                 yield from split_typed(text, base)
 
-    def _item_result(self, said: Mapping[str, Any], base: RawPiece) -> RawPiece:
-        call = as_text(said.get("call_id"))
-        output, failed = _output(said.get("output", said.get("tools")))
+    def _item_result(self, item: Mapping[str, Any], base: RawPiece) -> RawPiece:
+        call = as_text(item.get("call_id"))
+        output, failed = _output(item.get("output", item.get("tools")))
         result = self._result(call, output, failed or (call or "") in self._failed, base)
         head = output[:400]
         body = head.find(_OUTPUT) + len(_OUTPUT) if _OUTPUT in head else 0
@@ -427,14 +435,14 @@ class CodexFormat(TranscriptFormat):
             failed = code.isdigit() and code != "0"
         return result.copy(is_error=result.is_error or failed, follows=body)
 
-    def _runs_on(self, given: Mapping[str, Any]) -> bool:
-        return bool(command_line(given))
+    def _runs_on(self, arguments: Mapping[str, Any]) -> bool:
+        return bool(command_line(arguments))
 
 
-def _tool_of(kind: str, said: Mapping[str, Any]) -> str:
+def _tool_of(kind: str, item: Mapping[str, Any]) -> str:
     calls = {"local_shell_call": "local_shell", "web_search_call": "web_search"}
-    name = as_text(said.get("name")) or calls.get(kind, kind)
-    space = as_text(said.get("namespace"))
+    name = as_text(item.get("name")) or calls.get(kind, kind)
+    space = as_text(item.get("namespace"))
     return f"{space}__{name}" if space and not name.startswith(space) else name
 
 
@@ -451,7 +459,7 @@ def _provenance(place: int, kinds: list[Any], facts: list[Any]) -> Origin | None
     return found
 
 
-def given_of(key: str, value: object) -> Mapping[str, Any]:
+def parse_arguments(key: str, value: object) -> Mapping[str, Any]:
     """Return what a call was given: an object, or a text that is JSON or free."""
     found = parse_json(value) if isinstance(value, str) else value
     if isinstance(found, dict):

@@ -97,7 +97,7 @@ if TYPE_CHECKING:
         purge,
         resume_purges,
     )
-    from evolvable_tools.verbs.rebased_proposals import MergePart, ended, rebase
+    from evolvable_tools.verbs.rebased_proposals import MergePart, end_with_newline, rebase
     from evolvable_tools.verbs.registry import (
         ALIASES,
         EXAMPLES,
@@ -241,7 +241,7 @@ else:
                 "revert_or_propose seen_versions show_proposal"
             ),
             "purge_content": "PurgePlan Purged note_copy plan_blobs plan_file plan_secret purge resume_purges",
-            "rebased_proposals": "MergePart ended rebase",
+            "rebased_proposals": "MergePart end_with_newline rebase",
             "registry": (
                 "ALIASES Authority EXAMPLES Effect FIRST GROUPS HINTS PLACES TOOLS Tool VERBS add_table "
                 "place_of refusal_reason verb_at"
@@ -379,7 +379,7 @@ __all__ = [
     "diff_resources",
     "diff_versions",
     "diff_working_copies",
-    "ended",
+    "end_with_newline",
     "expire",
     "fill_prompt",
     "find_collection",

@@ -84,30 +84,34 @@ class SkillCollection:
 def read_skills(library: Library, folder: WatchedFolder) -> list[ListedSkill]:
     """Return the skills of a watched folder as a client finds them there: its direct subfolders."""
     bound = library.store.backend.bindings.of_folder(folder).values()
-    named = {one.resource: one.directory for one in bound if one.version is not None and "/" not in one.directory}
-    entries = library.index.visible_entries(named, Kind.SKILL, (folder.scope,))
+    directories = {
+        binding.resource: binding.directory
+        for binding in bound
+        if binding.version is not None and "/" not in binding.directory
+    }
+    entries = library.index.visible_entries(directories, Kind.SKILL, (folder.scope,))
     tallies = library.evidence.tallies(list(entries))
     return [
         ListedSkill(
-            id_, named[id_], str(entry.ref), len(entry.description), tallies[id_].loaded if id_ in tallies else 0
+            id_, directories[id_], str(entry.ref), len(entry.description), tallies[id_].loaded if id_ in tallies else 0
         )
         for id_, entry in entries.items()
     ]
 
 
-def measure_listing(skills: Iterable[ListedSkill], shown: Mapping[str, Shown]) -> SkillListing:
-    """Return what a client's list holds. shown: how it lists a skill, by its name; whole where it does not say.
+def measure_listing(skills: Iterable[ListedSkill], overrides: Mapping[str, Shown]) -> SkillListing:
+    """Return what a client's list holds. overrides: how it lists a skill, by its name; whole where it does not say.
 
     Every name stays. Descriptions stay while they fit, those of the skills that are used most first.
     """
     by_name = {skill.name: skill for skill in skills}
-    state = {name: shown.get(name, Shown.WHOLE) for name in by_name}
+    state = {name: overrides.get(name, Shown.WHOLE) for name in by_name}
     whole = [skill for name, skill in by_name.items() if state[name] is Shown.WHOLE]
-    named = [skill for name, skill in by_name.items() if state[name] is Shown.NAME]
+    names_only = [skill for name, skill in by_name.items() if state[name] is Shown.NAME]
     hidden = [skill for name, skill in by_name.items() if state[name] in (Shown.PERSON, Shown.NEVER)]
-    lines = len(whole) + len(named)
+    lines = len(whole) + len(names_only)
     # "- " before each name, and a line end between the entries.
-    names = sum(len(skill.name) + 2 for skill in (*whole, *named)) + max(0, lines - 1)
+    names = sum(len(skill.name) + 2 for skill in (*whole, *names_only)) + max(0, lines - 1)
     left, bare = BUDGET - names, []
     for skill in sorted(whole, key=_most_used):
         cost = skill.size - len(skill.name) - 2
@@ -136,8 +140,8 @@ def describe_listing(listing: SkillListing) -> str:
     """Return in a line what a list holds, of how much room, and how many skills lose their description there."""
     bare = len(listing.bare)
     loss = f"{bare:,} lose{'s' if bare == 1 else ''} {'its' if bare == 1 else 'their'} description"
-    held = f"{count(listing.skills, 'skill')}, {listing.size:,} of {BUDGET:,} characters"
-    return f"{held}: {loss if bare else 'all keep their description'}"
+    summary = f"{count(listing.skills, 'skill')}, {listing.size:,} of {BUDGET:,} characters"
+    return f"{summary}: {loss if bare else 'all keep their description'}"
 
 
 def _most_used(skill: ListedSkill) -> tuple[int, str]:
@@ -159,10 +163,10 @@ def _collection(name: str, heads: Sequence[Head]) -> SkillCollection:
 
 def find_collection(library: Library, name: str) -> SkillCollection:
     """Return one collection. Raise NotFound."""
-    found = {one.name: one for one in list_collections(library)}
+    found = {collection.name: collection for collection in list_collections(library)}
     if name not in found:
-        known = ", ".join(found) or "none"
-        raise NotFound(f"There is no collection {name[:MAX_NAME]!r}.", f"There is: {known}.")
+        names = ", ".join(found) or "none"
+        raise NotFound(f"There is no collection {name[:MAX_NAME]!r}.", f"There is: {names}.")
     return found[name]
 
 
@@ -177,16 +181,19 @@ def add_to_collection(
     if not is_name(name):
         hint = f"Use up to {MAX_NAME} lower-case letters, digits and single hyphens, such as `work`."
         raise InvalidArgument(f"{name[:80]!r} is no name of a collection.", hint)
-    known = {one.name: one for one in list_collections(library)}
-    if name not in known and len(known) >= MAX_COLLECTIONS:
+    collections = {collection.name: collection for collection in list_collections(library)}
+    if name not in collections and len(collections) >= MAX_COLLECTIONS:
         raise InvalidArgument(f"There are {MAX_COLLECTIONS} collections.", "Remove one of them first.")
     added = [_skill(library, caller, ref).id for ref in refs]
-    if not added and name not in known:
+    if not added and name not in collections:
         raise InvalidArgument(f"The collection {name} would be empty.", "Name at least one skill.")
     gone = [_skill(library, caller, ref).id for ref in removed]
     library.store.backend.collections.change(name, library.store.now(), added, gone)
     library.record(caller, "change collection", name)
-    return next((one for one in list_collections(library) if one.name == name), SkillCollection(name, frozenset(), ()))
+    return next(
+        (collection for collection in list_collections(library) if collection.name == name),
+        SkillCollection(name, frozenset(), ()),
+    )
 
 
 def _skill(library: Library, caller: Caller, ref: Ref) -> Head:
@@ -209,7 +216,10 @@ def remove_from_collection(
     heads = library.store.backend.heads_by_id(gone)
     library.store.backend.collections.change(name, library.store.now(), (), gone)
     library.record(caller, "change collection", name)
-    left = next((one for one in list_collections(library) if one.name == name), SkillCollection(name, frozenset(), ()))
+    left = next(
+        (collection for collection in list_collections(library) if collection.name == name),
+        SkillCollection(name, frozenset(), ()),
+    )
     return left, sorted(str(head.ref) for head in heads.values())
 
 
@@ -231,18 +241,18 @@ def plan_overrides(
 
     own: what a person set in the same file, which stays as it is. below: what files that count less say.
     """
-    wanted: dict[str, bool] = {}
+    chosen_by_name: dict[str, bool] = {}
     for skill in skills:
-        wanted[skill.name] = wanted.get(skill.name, False) or skill.id in chosen
+        chosen_by_name[skill.name] = chosen_by_name.get(skill.name, False) or skill.id in chosen
     plan = {}
-    for name, listed in wanted.items():
-        there = below.get(name, Shown.WHOLE)
+    for name, is_chosen in chosen_by_name.items():
+        current = below.get(name, Shown.WHOLE)
         if name in own:
             continue
-        if listed and there != Shown.WHOLE:
+        if is_chosen and current != Shown.WHOLE:
             plan[name] = Shown.WHOLE.value
         # Hidden from the model and still callable by the person, unless another file hides it
         # already.
-        elif not listed and there not in (Shown.PERSON, Shown.NEVER):
+        elif not is_chosen and current not in (Shown.PERSON, Shown.NEVER):
             plan[name] = Shown.PERSON.value
     return plan

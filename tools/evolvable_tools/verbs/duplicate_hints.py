@@ -131,32 +131,32 @@ class DuplicateHints:
             other = library.store.head_or_none(Ref.parse(pair.other))
             if other is not None:
                 found.append((other.id, round(100 * pair.likeness)))
-                shared = _shared(library, caller, (head, other), pair.shared)
+                shared = _shared_words(library, caller, (head, other), pair.shared)
                 lines.append(hint_line(head, other, pair.likeness, shared))
         note_pairs(library.store.home, resource, found)
         if not lines:
             return
         if caller.reader:
             with self._changed:
-                kept = [*self._hints.pop(caller.reader, ()), *lines]
-                self._hints[caller.reader] = kept[-MAX_PAIRS:]
+                hints = [*self._hints.pop(caller.reader, ()), *lines]
+                self._hints[caller.reader] = hints[-MAX_PAIRS:]
                 if len(self._hints) > MAX_READERS:
                     self._hints.popitem(last=False)
         for line in lines:
             self._notify(line)
 
 
-def _shared(library: Library, caller: Caller, heads: Sequence[Head], words: Sequence[str]) -> str:
+def _shared_words(library: Library, caller: Caller, heads: Sequence[Head], words: Sequence[str]) -> str:
     """Return what two resources share, as an agent reads it: between marks where one of them is not trusted."""
     text = ", ".join(f'"{word}"' if " " in word else word for word in words)
-    whose = authorships(library, [head.id for head in heads], caller)
-    marked = any(whose.get(head.id, NOBODYS).marked for head in heads)
+    authors = authorships(library, [head.id for head in heads], caller)
+    marked = any(authors.get(head.id, NOBODYS).is_marked for head in heads)
     return quoted_excerpt(text) if text and marked else text
 
 
-def hint_line(one: Head, other: Head, likeness: float, shared: str = "") -> str:
+def hint_line(head: Head, other: Head, likeness: float, shared: str = "") -> str:
     """Return one line of at most MAX_LINE bytes. shared: words of both, left out where they have no room."""
-    line = f"{one.ref} and {other.ref} answer the same questions ({likeness:.0%} alike)"
+    line = f"{head.ref} and {other.ref} answer the same questions ({likeness:.0%} alike)"
     longer = f"{line[:-1]}: {shared})"
     if shared and len(longer.encode()) <= MAX_LINE:
         return longer
@@ -168,12 +168,14 @@ def take_pairs(library: Library) -> list[str]:
     """Return a line for each pair that was found since the last call; compare first what other processes left."""
     notes = take_notes(library.store.home)
     heads = library.store.backend.heads_by_id(notes) if notes else {}
-    waiting = [heads[one] for one, found in notes.items() if found is None and one in heads][-MAX_WAITING:]
-    pairs = [(one, other, percent / 100) for one, found in notes.items() for other, percent in found or ()]
+    waiting = [heads[resource] for resource, found in notes.items() if found is None and resource in heads][
+        -MAX_WAITING:
+    ]
+    pairs = [(resource, other, percent / 100) for resource, found in notes.items() for other, percent in found or ()]
     try:
         # The newest first, which a line begins with.
         for pair in near_duplicates_of(library, waiting[::-1]).pairs if waiting else ():
-            refs = [library.store.head_or_none(Ref.parse(ref)) for ref in (pair.one, pair.other)]
+            refs = [library.store.head_or_none(Ref.parse(ref)) for ref in (pair.newcomer, pair.other)]
             heads |= {head.id: head for head in refs if head is not None}
             pairs += [(refs[0].id, refs[1].id, pair.likeness)] if refs[0] and refs[1] else []
     except EvolvableError as error:
@@ -181,10 +183,10 @@ def take_pairs(library: Library) -> list[str]:
             leave_for_status(library.store.home, [head.id for head in waiting])
     heads |= library.store.backend.heads_by_id({other for _, other, _ in pairs} - heads.keys()) if pairs else {}
     lines = dict[frozenset[int], str]()
-    for one, other, likeness in pairs:
-        first, second = heads.get(one), heads.get(other)
+    for resource, other, likeness in pairs:
+        first, second = heads.get(resource), heads.get(other)
         if first and second and first.version is not None and second.version is not None:
-            lines.setdefault(frozenset((one, other)), hint_line(first, second, likeness))
+            lines.setdefault(frozenset((resource, other)), hint_line(first, second, likeness))
     return list(lines.values())
 
 
@@ -199,17 +201,21 @@ def near_duplicates_of(
 
     progress: see `find_near_duplicates`.
     """
-    heads = [head for one in resources if (head := one if isinstance(one, Head) else library.store.head_or_none(one))]
+    heads = [
+        head
+        for resource in resources
+        if (head := resource if isinstance(resource, Head) else library.store.head_or_none(resource))
+    ]
     if len(heads) <= retrieval.EACH:
-        entries = _indexed(library, heads)
+        entries = _index_entries(library, heads)
         return retrieval.find_near_duplicates(library.index, entries, seen=library.scopes_from, limit=limit)
-    others = _indexed(library, library.store.heads())
-    asked = {head.id for head in heads}
-    newcomers = [entry for entry in others if entry.id in asked]
+    others = _index_entries(library, library.store.heads())
+    ids = {head.id for head in heads}
+    newcomers = [entry for entry in others if entry.id in ids]
     return retrieval.find_near_duplicates(
         library.index, newcomers, seen=library.scopes_from, limit=limit, others=others, progress=progress
     )
 
 
-def _indexed(library: Library, heads: Iterable[Head]) -> "list[IndexEntry]":
+def _index_entries(library: Library, heads: Iterable[Head]) -> "list[IndexEntry]":
     return list(library.index.visible_entries(head.id for head in heads).values())

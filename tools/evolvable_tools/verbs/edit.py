@@ -135,13 +135,13 @@ def update_resource(
     if copy_of is not None and not create:
         raise InvalidArgument("copy_of makes a new resource.", "Pass create=true as well.")
     _check_version(expected_version)
-    reason, asked = library.redacted(reason), approvals.needs_person(library.policies, ref, caller.actor)
+    reason, needs_person = library.redact(reason), approvals.needs_person(library.policies, ref, caller.actor)
     deadline, tries = time.monotonic() + RETRY_SECONDS, 0
     while True:
         try:
-            head, places = (None, None) if create else library.latest(_existing(library, caller, ref))
+            head, places = (None, None) if create else library.latest(_existing_head(library, caller, ref))
             check_not_plugins(target := head.ref if head else _new_name(library, ref))
-            base = _expected(target, head, expected_version)
+            base = _check_expected(target, head, expected_version)
             manifest = library.store.manifest(head) if head else None
             before: Files = library.store.files_of(manifest) if manifest else {}
             start = copy_resource(library, caller, copy_of, target) if copy_of else before
@@ -155,12 +155,14 @@ def update_resource(
                 draft = replace(draft, parent=_version_of(library, caller, copy_of))
             found = approvals.check_change(target, before, after, caller.actor)
             found = found if head else library.names.add_to(found, target)
-            waits = asked or approvals.edit_waits(library, caller, head, before, after, found)
+            waits = needs_person or approvals.edit_waits(library, caller, head, before, after, found)
             if propose or waits or requires_approval(caller, found):
-                return _propose(library, caller, draft, reason, found, meant=propose)
-            made = _publish(library, caller, draft, reason, found)
-            note_files(library, caller, made.ref, (made.previous_version, made.version), files or {}, whole.files)
-            return made
+                return _propose(library, caller, draft, reason, found, by_request=propose)
+            updated = _publish(library, caller, draft, reason, found)
+            note_files(
+                library, caller, updated.ref, (updated.previous_version, updated.version), files or {}, whole.files
+            )
+            return updated
         except VersionConflict as error:
             if error.overlap or expected_version is not None or create or time.monotonic() > deadline:
                 raise
@@ -219,7 +221,7 @@ def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found
     writer = replace(caller, principal=stranger.principal, via=stranger.via) if stranger else caller
     # Files are staged in the watched folders before the commit and exchanged after it, so a crash
     # between the two leaves either the old or the new content, which the next sync settles.
-    with library.staged(draft.head, draft.manifest, draft.files, draft.places) as staged:
+    with library.stage_checkout(draft.head, draft.manifest, draft.files, draft.places) as staged:
         with _transaction(library, writer, draft.ref, reason, draft.parent) as tx:
             tx.put(draft.ref, draft.files, expected_version=draft.base, create=draft.head is None, base=draft.manifest)
             if draft.head is None:
@@ -233,7 +235,7 @@ def _publish(library: Library, caller: Caller, draft: _Draft, reason: str, found
         *remarks,
         *delegate_warnings(library, draft.ref, draft.files),
     ]
-    updated = _updated(library, tx.written[0], tx.operation, draft.changed, warnings, written=staged.complete)
+    updated = _finish_update(library, tx.written[0], tx.operation, draft.changed, warnings, written=staged.complete)
     if frontmatter_bytes(draft.ref, draft.before) != frontmatter_bytes(draft.ref, draft.files):
         library.compare_later(caller, tx.written[0].id)
     return updated
@@ -251,15 +253,15 @@ def _transaction(library: Library, caller: Caller, ref: Ref, reason: str, parent
     return library.transaction(caller, reason, sign=is_soul, evidence=(f"{COPY_OF}{parent}",) if parent else ())
 
 
-def _propose(library: Library, caller: Caller, draft: _Draft, reason: str, found: Scan, *, meant: bool) -> Updated:
-    """Keep a change for a person to decide on. meant: the caller wanted no more than a proposal."""
+def _propose(library: Library, caller: Caller, draft: _Draft, reason: str, found: Scan, *, by_request: bool) -> Updated:
+    """Keep a change for a person to decide on. by_request: the caller wanted no more than a proposal."""
     identity = proposal_inbox.propose(library, caller, draft.ref, draft.base, draft.files, reason, found)
     warnings = [
         *draft.warnings,
         *approvals.finding_messages(found, quoted=caller.actor is not Actor.HUMAN),
         *delegate_warnings(library, draft.ref, draft.files),
     ]
-    if not meant:
+    if not by_request:
         warnings.append(
             f"Nothing changed: a person has to see this first. It waits in the inbox as proposal {identity}."
             " Go on without it."
@@ -267,7 +269,7 @@ def _propose(library: Library, caller: Caller, draft: _Draft, reason: str, found
     return Updated(str(draft.ref), None, draft.base or None, None, draft.changed, warnings, identity)
 
 
-def _expected(ref: Ref, head: Head | None, expected: int | None) -> int:
+def _check_expected(ref: Ref, head: Head | None, expected: int | None) -> int:
     """Return the version there is now, 0 for none. Raises VersionConflict when another one was expected."""
     now = (head.version if head else None) or 0
     if expected is not None and expected != now:
@@ -275,7 +277,7 @@ def _expected(ref: Ref, head: Head | None, expected: int | None) -> int:
     return now
 
 
-def _existing(library: Library, caller: Caller, ref: Ref) -> Head:
+def _existing_head(library: Library, caller: Caller, ref: Ref) -> Head:
     """Return the head of a resource that is changed. Raise NoSuchResource, whose hint says how to make it."""
     try:
         return library.store.head(ref, caller.scopes)
@@ -288,15 +290,13 @@ def _existing(library: Library, caller: Caller, ref: Ref) -> Head:
 def _new_name(library: Library, ref: Ref) -> Ref:
     """Return the ref of a resource that is to be made. Raises AlreadyExists."""
     new = ref.at(None).within(ref.scope or USER_SCOPE)
-    there = library.store.head_or_none(new)
-    if there is not None and there.version is not None:
-        raise AlreadyExists(
-            f"{there.ref} exists already (version {there.version}).", "Update it, or choose a new name."
-        )
+    head = library.store.head_or_none(new)
+    if head is not None and head.version is not None:
+        raise AlreadyExists(f"{head.ref} exists already (version {head.version}).", "Update it, or choose a new name.")
     return new
 
 
-def _updated(
+def _finish_update(
     library: Library,
     result: WriteResult,
     operation: Operation | None,
@@ -309,8 +309,8 @@ def _updated(
     # The folders that the staged exchange did not reach are written by the ordinary checkout.
     if result.changed and not written:
         warnings = [*warnings, *library.checkout([result.ref], created=result.version == 1)]
-    made, changed = operation.id if operation else None, changed if result.changed else []
-    return Updated(str(result.ref), result.version, result.previous, made, changed, warnings)
+    operation_id, changed = operation.id if operation else None, changed if result.changed else []
+    return Updated(str(result.ref), result.version, result.previous, operation_id, changed, warnings)
 
 
 def restore_resource(
@@ -329,24 +329,24 @@ def restore_resource(
     person, and with what the level lets nobody else change. Raises NoSuchVersion, NoSuchResource, VersionConflict,
     Frozen, Unsafe, Refused.
     """
-    store, reason = library.store, library.redacted(reason)
-    asked = approvals.needs_person(library.policies, ref, caller.actor)
+    store, reason = library.store, library.redact(reason)
+    needs_person = approvals.needs_person(library.policies, ref, caller.actor)
     head, _ = library.latest(store.head_or_none(ref, caller.scopes) or store.head(ref, caller.scopes))
     then, now = store.files(head, version), store.files(head) if head.version else {}
     changed = changed_files(now, then)
     found = approvals.check_change(head.ref, now, then, caller.actor)
-    asked = asked or approvals.change_waits(library, caller, head)
-    asked = asked or approvals.frozen_section_waits(library, caller, now, then)
-    if propose or asked or requires_approval(caller, found):
-        draft = _Draft(head.ref, head, _expected(head.ref, head, expected_version), now, then, changed)
-        return _propose(library, caller, draft, reason, found, meant=propose)
+    needs_person = needs_person or approvals.change_waits(library, caller, head)
+    needs_person = needs_person or approvals.frozen_section_waits(library, caller, now, then)
+    if propose or needs_person or requires_approval(caller, found):
+        draft = _Draft(head.ref, head, _check_expected(head.ref, head, expected_version), now, then, changed)
+        return _propose(library, caller, draft, reason, found, by_request=propose)
     with _transaction(library, caller, head.ref, reason) as tx:
         tx.restore(head.ref, version, expected_version=expected_version)
     # What the caller has of the resource is the restored version from here on.
-    if library.served.known(caller.reader, str(head.ref)):
-        library.served.note(caller.reader, str(head.ref), "", tx.written[0].version or head.latest)
-    told = approvals.finding_messages(found, quoted=caller.actor is not Actor.HUMAN)
-    return _updated(library, tx.written[0], tx.operation, changed, told)
+    if library.served_texts.files_of(caller.reader, str(head.ref)):
+        library.served_texts.note(caller.reader, str(head.ref), "", tx.written[0].version or head.latest)
+    warnings = approvals.finding_messages(found, quoted=caller.actor is not Actor.HUMAN)
+    return _finish_update(library, tx.written[0], tx.operation, changed, warnings)
 
 
 def remove_resource(
@@ -363,14 +363,14 @@ def remove_resource(
     propose: nothing is changed yet, a person decides; so it is with an agent's removal of what others made, and of more
     resources than approvals.MAX_REMOVED. Raises NoSuchResource, VersionConflict, Frozen, Refused.
     """
-    reason, asked = library.redacted(reason), approvals.needs_person(library.policies, ref, caller.actor)
+    reason, needs_person = library.redact(reason), approvals.needs_person(library.policies, ref, caller.actor)
     head, _ = library.latest(library.store.head(ref, caller.scopes))
-    if propose or asked or approvals.removal_waits(library, caller, head):
-        draft = _Draft(head.ref, head, _expected(head.ref, head, expected_version), {}, {}, [])
-        return _propose(library, caller, draft, reason, approvals.NOTHING, meant=propose)
+    if propose or needs_person or approvals.removal_waits(library, caller, head):
+        draft = _Draft(head.ref, head, _check_expected(head.ref, head, expected_version), {}, {}, [])
+        return _propose(library, caller, draft, reason, approvals.NOTHING, by_request=propose)
     with _transaction(library, caller, head.ref, reason) as tx:
         tx.remove(head.ref, expected_version=expected_version)
-    return _updated(library, tx.written[0], tx.operation, [], [])
+    return _finish_update(library, tx.written[0], tx.operation, [], [])
 
 
 def remove_together(library: Library, caller: Caller, versions: Mapping[Ref, int | None], reason: str) -> Operation:
@@ -383,12 +383,12 @@ def remove_together(library: Library, caller: Caller, versions: Mapping[Ref, int
     if not versions or any(ref.kind is Kind.MEMORY for ref in versions):
         raise InvalidArgument("A memory is removed by itself, and nothing was removed.", "Choose no memory.")
     heads = [(library.latest(library.store.head(ref, caller.scopes))[0], seen) for ref, seen in versions.items()]
-    with library.transaction(caller, library.redacted(reason)) as tx:
+    with library.transaction(caller, library.redact(reason)) as tx:
         # expected_version refuses what changed since the person saw it, and with it the whole
         # operation.
         for head, seen in heads:
             tx.remove(head.ref, expected_version=seen)
-    library.checkout([one.ref for one in tx.written])
+    library.checkout([result.ref for result in tx.written])
     assert tx.operation is not None
     return tx.operation
 
@@ -421,19 +421,19 @@ def borrowed_from(library: Library, caller: Caller, head: Head | None, before: F
         return None
     if head is not None and not authorships(library, [head.id], caller)[head.id].is_new:
         return None
-    heads = {one.id: one for one in library.store.heads() if head is None or one.id != head.id}
-    for resource, whose in authorships(library, heads, caller).items():
-        if not whose.is_strangers:
+    heads = {other.id: other for other in library.store.heads() if head is None or other.id != head.id}
+    for resource, authorship in authorships(library, heads, caller).items():
+        if not authorship.is_strangers:
             continue
-        shared = lines & _lines(_strangers(library, heads[resource], whose))
+        shared = lines & _lines(_strangers(library, heads[resource], authorship))
         if len(shared) > SHARED * len(lines):
-            principal = _PRINCIPALS.get(whose.main.kind, Principal.IMPORT)
-            return Identity(principal, f"copy:{whose.main.by or heads[resource].name}")
+            principal = _PRINCIPALS.get(authorship.main.kind, Principal.IMPORT)
+            return Identity(principal, f"copy:{authorship.main.by or heads[resource].name}")
     return None
 
 
-def _strangers(library: Library, head: Head, whose: Authorship) -> Files:
-    return {path: file for path, file in library.store.files(head).items() if whose.of(path).why}
+def _strangers(library: Library, head: Head, authorship: Authorship) -> Files:
+    return {path: file for path, file in library.store.files(head).items() if authorship.of(path).why}
 
 
 def _lines(files: Files) -> set[bytes]:

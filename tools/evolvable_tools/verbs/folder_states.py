@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from evolvable_store import Manifest
-from evolvable_store.errors import quoted
+from evolvable_store.errors import quote_text
 from evolvable_store.resource import Kind
 from evolvable_store.storage import Binding, WatchedFolder
 from evolvable_store.workingcopy import (
@@ -60,40 +60,44 @@ class WatchedRoot:
 
 def folder_states(library: Library) -> list[WatchedRoot]:
     """Return the watched folders in the order they were added, and how each stands. Change nothing."""
-    return [_stands(library, folder) for folder in library.working_copies.folders()]
+    return [_describe_folder(library, folder) for folder in library.working_copies.folders()]
 
 
-def _stands(library: Library, folder: WatchedFolder) -> WatchedRoot:
+def _describe_folder(library: Library, folder: WatchedFolder) -> WatchedRoot:
     copy, bound = library.working_copies.copy(folder), library.working_copies.bindings.of_folder(folder)
     heads = library.store.backend.heads_by_id({binding.resource for binding in bound.values()})
     behind = sorted(place for place, binding in bound.items() if binding.version != heads[binding.resource].version)
     conflicts = sorted(f"{place}: {binding.conflict}" for place, binding in bound.items() if binding.conflict)
-    there, obstacle = folder.path.is_dir(), copy.obstacle()
+    exists, obstacle = folder.path.is_dir(), copy.obstacle()
     root = WatchedRoot(
         path=str(folder.path),
         scope=folder.scope,
         kind=folder.kind,
-        there=there,
+        there=exists,
         state="",
         resources=sum(1 for binding in bound.values() if binding.version is not None),
         behind=behind,
         conflicts=conflicts,
         obstacle=str(obstacle) if obstacle else "",
-        read_only=there and copy.is_read_only(""),
-        pulled=_pulled(library, folder, bound),
+        read_only=exists and copy.is_read_only(""),
+        pulled=_newest_pull(library, folder, bound),
     )
-    if there and not root.obstacle:
+    if exists and not root.obstacle:
         root = replace(root, obstacle=_add_directories(library, folder, root))
     return replace(root, state=_in_words(root, hindered=bool(obstacle)))
 
 
-def _pulled(library: Library, folder: WatchedFolder, bound: dict[str, Binding]) -> str:
+def _newest_pull(library: Library, folder: WatchedFolder, bound: dict[str, Binding]) -> str:
     """Return the commit of the newest pull into a folder whose pulls the person follows, '' for none."""
-    if not any(folder.path.is_relative_to(one) for one in library.store.backend.followed_folders()):
+    if not any(folder.path.is_relative_to(followed) for followed in library.store.backend.followed_folders()):
         return ""
     found = library.store.backend.authorship.newest_authors({binding.resource for binding in bound.values()})
-    made = [one for authors in found.values() for one in (authors.made, *authors.others.values())]
-    newest = max((one for one in made if one.pull is not None), key=lambda one: one.operation, default=None)
+    version_authors = [author for authors in found.values() for author in (authors.maker, *authors.others.values())]
+    newest = max(
+        (author for author in version_authors if author.pull is not None),
+        key=lambda author: author.operation,
+        default=None,
+    )
     return newest.pull.commit if newest is not None and newest.pull is not None else ""
 
 
@@ -105,11 +109,11 @@ def _add_directories(library: Library, folder: WatchedFolder, root: WatchedRoot)
     # then.
     if survey.gone:
         return f"{folder.path} holds none of what it held, as when a disk is not mounted. Bring it back."
-    held = library.store.backend.held.of_folder(folder)
+    held = library.store.backend.held_directories.of_folder(folder)
     root.not_imported.extend(DirectoryIssue(place, (why,)) for place, why in survey.left_out.items())
     # What a sync leaves out is reported with its reason, and not read again here.
     rest = survey.directories - survey.left_out.keys()
-    for state in status.looks(sorted(status.changed(rest - status.linked(rest)))):
+    for state in status.find_changed_states(sorted(status.filter_changed(rest - status.filter_linked(rest)))):
         waiting = held.get(state.directory)
         # Held only as long as the directory has the content that the proposal is about.
         if waiting is not None and state.tree == waiting.tree:
@@ -136,13 +140,13 @@ def _reasons(library: Library, folder: WatchedFolder, state: DirectoryState) -> 
     assert state.reading is not None
     place, kind = folder.path / state.directory, folder.kind
     if not state.name:
-        return [f"no name can be made of {quoted(place.name)}"]
+        return [f"no name can be made of {quote_text(place.name)}"]
     if state.binding is None and (why := copied_from(place, kind, state.files)):
         return [why]
-    known = known_manifest(library.store, state.binding, state.head) if state.reading.left_out else ()
+    manifest = known_manifest(library.store, state.binding, state.head) if state.reading.left_out else ()
     # As a sync imports them: a skill is held to its directory's name, any other kind to what can be made of it.
     name = place.name if kind is Kind.SKILL else state.name
-    return reasons_against(kind, name, state.reading, known, known_files(library.store, state.binding, state.head))
+    return reasons_against(kind, name, state.reading, manifest, known_files(library.store, state.binding, state.head))
 
 
 def _is_unsaved(library: Library, state: DirectoryState) -> bool:
@@ -151,9 +155,9 @@ def _is_unsaved(library: Library, state: DirectoryState) -> bool:
     if state.binding is not None and state.binding.version is None and state.tree is None:
         return False  # what a removal left of the person's is no resource
     version = (state.binding.version if state.binding else None) or (head.version if head else None)
-    known = library.store.manifest(head, version).tree if head is not None and version else empty
+    known_tree = library.store.manifest(head, version).tree if head is not None and version else empty
     unread = state.reading is not None and not state.reading.files and bool(state.reading.left_out)
-    return unread or (state.tree or empty) != known
+    return unread or (state.tree or empty) != known_tree
 
 
 def _in_words(root: WatchedRoot, *, hindered: bool) -> str:

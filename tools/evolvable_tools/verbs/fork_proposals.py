@@ -22,12 +22,12 @@ def propose_forks(library: Library, caller: Caller, folder: WatchedFolder) -> di
     copies, proposed = library.working_copies, dict[str, int]()
     if folder.is_plugins or folder.kind is not Kind.SKILL:
         return proposed
-    held = copies.copy(folder).status.powers
-    bound = [one for one in copies.bindings.of_folder(folder).values() if one.version is not None]
-    heads = library.store.backend.heads_by_id({one.resource for one in bound})
+    powers = copies.copy(folder).status.powers
+    bound = [binding for binding in copies.bindings.of_folder(folder).values() if binding.version is not None]
+    heads = library.store.backend.heads_by_id({binding.resource for binding in bound})
     for binding in bound:
         head = heads[binding.resource]
-        if head.version is None or held.owns(binding.directory, head.id):
+        if head.version is None or powers.owns(binding.directory, head.id):
             continue
         agent = library.started_agent(head, folder.path)
         files = library.store.files(head) if agent else {}
@@ -37,7 +37,7 @@ def propose_forks(library: Library, caller: Caller, folder: WatchedFolder) -> di
             continue
         changed = {**files, main: replace(files[main], data=data)}
         tree = make_manifest(changed).tree
-        if any(one.manifest.tree == tree for one in library.store.backend.proposals.about(head.ref)):
+        if any(proposal.manifest.tree == tree for proposal in library.store.backend.proposals.about(head.ref)):
             continue
         why = f"Claude Code's Skill tool starts its delegate {agent} by these two lines"
         try:

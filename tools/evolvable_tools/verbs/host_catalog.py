@@ -32,7 +32,7 @@ class SkillEntry:
     left_out: tuple[str, ...]
 
     @property
-    def listed(self) -> bool:
+    def is_listed(self) -> bool:
         """Whether it is in a list of skills. What only a person calls is in none, and is there by its name."""
         return not self.left_out and not is_person_only(self.frontmatter)
 
@@ -50,10 +50,10 @@ class HostCatalog:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._skills = [held for held in store.backend.channel.held() if held.seen is not None]
+        self._skills = [entry for entry in store.backend.channel.list_entries() if entry.visible_version is not None]
         self._named: dict[str, dict[str, ChannelEntry]] = {}
-        for held in self._skills:
-            self._named.setdefault(held.ref.scope or USER_SCOPE, {})[held.ref.name] = held
+        for entry in self._skills:
+            self._named.setdefault(entry.ref.scope or USER_SCOPE, {})[entry.ref.name] = entry
 
     def skills(self, scopes: Sequence[str] | None = None) -> list[ChannelEntry]:
         """Return them by name and scope.
@@ -68,7 +68,7 @@ class HostCatalog:
         for behind in (True, False):  # what nobody trusts hides none of its name
             for scope in reversed(scopes):
                 seen = [h for h in self._skills if h.ref.scope == scope and (h.resource in last) is behind]
-                nearest |= {held.ref.name: held for held in seen}
+                nearest |= {entry.ref.name: entry for entry in seen}
         return [nearest[name] for name in sorted(nearest)]
 
     def entry(self, skill: ChannelEntry, version: int | None = None) -> SkillEntry:
@@ -76,15 +76,15 @@ class HostCatalog:
 
         Raises NoSuchVersion, LibraryCorrupt.
         """
-        ref, number = skill.ref, version or skill.seen or 0
+        ref, number = skill.ref, version or skill.visible_version or 0
         files = self._store.backend.manifest(skill.resource, number)
         if files is None:
             raise NoSuchVersion(f"{ref} has no version {number}.", "resource_history shows those there are.")
         head = _head(self._store, files[MAIN].sha256) if MAIN in files else None
-        reasons = (*_left_out(ref.name, files, head), *self._taken(skill, files))
+        reasons = (*_left_out(ref.name, files, head), *self._address_conflict(skill, files))
         return SkillEntry(ref, number, head.fields if head else {}, files, reasons)
 
-    def _taken(self, skill: ChannelEntry, files: Manifest) -> tuple[str, ...]:
+    def _address_conflict(self, skill: ChannelEntry, files: Manifest) -> tuple[str, ...]:
         """Return a reason when one of its addresses is another skill's; see `is_users`."""
         name, scope = skill.ref.name, skill.ref.scope or USER_SCOPE
         if scope != USER_SCOPE:
@@ -131,9 +131,9 @@ def _left_out(name: str, files: Manifest, head: _Head | None) -> list[str]:
     if head is None:
         return [*reasons, f"it has no {MAIN}"]
     reasons += head.wrong
-    said, description = head.fields.get("name"), head.fields.get("description")
-    if said != name:
-        reasons.append(f"its frontmatter gives the name {ascii(said)[:80]}, it is called {name}")
+    name_field, description = head.fields.get("name"), head.fields.get("description")
+    if name_field != name:
+        reasons.append(f"its frontmatter gives the name {ascii(name_field)[:80]}, it is called {name}")
     if not isinstance(description, str) or not description.strip():
         reasons.append("it has no description")
     elif len(description) > MAX_DESCRIPTION:
@@ -170,10 +170,10 @@ def changes_seen(store: Store, changes: Sequence[Change]) -> list[Change]:
         if change.kind is not Kind.SKILL:
             seen.append(change)
         elif (change.before is None) is not (change.after is None):
-            held = held_skills.get(change.ref)
-            if held and held.version is not None and held.operation < change.operation:
-                before, after = (held.version, None) if change.after is None else (None, held.version)
-                seen.append(_changed(change.operation, change.ref, before, after, change.sequence))
+            entry = held_skills.get(change.ref)
+            if entry and entry.version is not None and entry.operation < change.operation:
+                before, after = (entry.version, None) if change.after is None else (None, entry.version)
+                seen.append(_as_change(change.operation, change.ref, before, after, change.sequence))
     return seen
 
 
@@ -188,9 +188,9 @@ def _held_skills(store: Store, changes: Sequence[Change]) -> dict[Ref, ChannelEn
 def moves_seen(store: Store, move: int) -> tuple[list[Change], int]:
     """Return what hosts saw change by some moves of the channel after this one, and the number of the last of them."""
     placings = store.backend.channel.placements_after(move, _MOVES)
-    seen = [_changed(p.operation, p.ref, p.before, p.after) for p in placings]
+    seen = [_as_change(p.operation, p.ref, p.before, p.after) for p in placings]
     return seen, max((p.move for p in placings), default=move)
 
 
-def _changed(operation: int, ref: Ref, before: int | None, after: int | None, sequence: int = 0) -> Change:
+def _as_change(operation: int, ref: Ref, before: int | None, after: int | None, sequence: int = 0) -> Change:
     return Change(sequence, operation, ref.kind, ref.scope or USER_SCOPE, ref.name, before, after)

@@ -40,10 +40,20 @@ def waiting_lessons(library: Library, limit: int = MAX_LESSONS) -> list[WaitingL
     """Return the lessons that wait for a person, the oldest first."""
     now = library.store.now()
     waiting = library.store.backend.proposals.waiting(500)
-    found = [one for one in waiting if one.actor is Actor.REVIEW and (one.expires is None or one.expires >= now)]
+    found = [
+        proposal
+        for proposal in waiting
+        if proposal.actor is Actor.REVIEW and (proposal.expires is None or proposal.expires >= now)
+    ]
     return [
-        WaitingLesson(one.id, str(one.ref), one.name, _word(library, one), short_line(one.reason, MAX_CLAIM))
-        for one in found[:limit]
+        WaitingLesson(
+            proposal.id,
+            str(proposal.ref),
+            proposal.name,
+            _word(library, proposal),
+            short_line(proposal.reason, MAX_CLAIM),
+        )
+        for proposal in found[:limit]
     ]
 
 
@@ -69,9 +79,9 @@ def lessons_line(lessons: Sequence[WaitingLesson]) -> str:
     """Return the line that says which lessons wait, '' for none."""
     if not lessons:
         return ""
-    named = ", ".join(one.text for one in lessons[:MAX_NAMED])
+    texts = ", ".join(lesson.text for lesson in lessons[:MAX_NAMED])
     more = f", {len(lessons) - MAX_NAMED} more" if len(lessons) > MAX_NAMED else ""
-    return f"{len(lessons)} lesson{'s wait' if len(lessons) > 1 else ' waits'}: {named}{more}"
+    return f"{len(lessons)} lesson{'s wait' if len(lessons) > 1 else ' waits'}: {texts}{more}"
 
 
 def short_line(text: str, most: int) -> str:

@@ -134,8 +134,8 @@ def library_status(
         str(store.home),
         {str(kind): number for kind, number in sorted(kinds.items())},
         len(waiting),
-        sum(1 for one in waiting if load_scan(one.findings).asks),
-        len(store.backend.held.all()),
+        sum(1 for proposal in waiting if load_scan(proposal.findings).asks),
+        len(store.backend.held_directories.all()),
         len(waiting_sessions(store.home)),
         changes_since_person(library),
         list(folders),
@@ -143,11 +143,11 @@ def library_status(
         found[0] if found else "",
         len(found),
         _out_of_force(library, heads),
-        [one.line for one in unseen.listed],
+        [change.line for change in unseen.changes],
         unseen.number,
         list_held_files(library),
         describe_plan(library),
-        [_put_back_line(one) for one in waiting if is_put_back(one)],
+        [_put_back_line(proposal) for proposal in waiting if is_put_back(proposal)],
         list(near_duplicates),
         listing,
         list(clients),
@@ -158,17 +158,21 @@ def library_status(
 def _waiting(library: Library) -> list[Proposal]:
     store = library.store
     now = store.now()
-    return [one for one in store.backend.proposals.waiting(MAX_OPERATIONS) if one.expires is None or one.expires >= now]
+    return [
+        proposal
+        for proposal in store.backend.proposals.waiting(MAX_OPERATIONS)
+        if proposal.expires is None or proposal.expires >= now
+    ]
 
 
 def waiting_line(library: Library) -> str:
     """Return in a line what waits for a person's decision, '' for nothing."""
-    waiting, held = _waiting(library), len(library.store.backend.held.all())
+    waiting, held_count = _waiting(library), len(library.store.backend.held_directories.all())
     if not waiting:
         return ""
-    asking = sum(1 for one in waiting if load_scan(one.findings).asks)
+    asking = sum(1 for proposal in waiting if load_scan(proposal.findings).asks)
     found = f", {asking} with findings of the scan" if asking else ""
-    on_disk = f"; {held} of them held on disk" if held else ""
+    on_disk = f"; {held_count} of them held on disk" if held_count else ""
     return f"{count(len(waiting), 'proposal')}{found}{on_disk}: evolvable inbox"
 
 
@@ -192,8 +196,8 @@ def _put_back_line(waiting: Proposal) -> str:
 
 
 def _out_of_force(library: Library, heads: Sequence[Head]) -> list[str]:
-    whose = authorships(library, [head.id for head in heads])
-    looked = [head for head in heads if not whose[head.id].stands][:MAX_LOOKED]
+    authors = authorships(library, [head.id for head in heads])
+    looked = [head for head in heads if not authors[head.id].stands][:MAX_LOOKED]
     return [line for head in looked for line in lines_out_of_force(library, head)]
 
 
@@ -201,17 +205,19 @@ def list_held_files(library: Library) -> list[HeldFile]:
     """Return the files on disk whose text is not what is served, because a person has to decide on it first."""
     folders = {folder.id: folder.path for folder in library.folders()}
     found = []
-    for held in library.store.backend.held.all():
-        if held.folder not in folders or held.approved:
+    for directory in library.store.backend.held_directories.all():
+        if directory.folder not in folders or directory.is_approved:
             continue
-        waiting = library.store.backend.proposals.get(held.proposal)
+        waiting = library.store.backend.proposals.get(directory.proposal)
         head = library.store.head_or_none(waiting.ref)
-        there = head is not None and head.version is not None
-        served = library.store.manifest(head) if head is not None and there else Manifest({})
+        is_live = head is not None and head.version is not None
+        served = library.store.manifest(head) if head is not None and is_live else Manifest({})
         for path in changed_files(served, waiting.manifest):
-            place = str(folders[held.folder] / held.directory / path)
+            place = str(folders[directory.folder] / directory.directory / path)
             version = head.version if head is not None else None
-            found.append(HeldFile(place, held.resource, version, held.proposal, held.state, waiting.reason))
+            found.append(
+                HeldFile(place, directory.resource, version, directory.proposal, directory.state, waiting.reason)
+            )
     return found
 
 
@@ -219,26 +225,28 @@ def changes_since_person(library: Library) -> ChangesSince:
     """Return what others did after the last operation of a person."""
     return _changes(
         library,
-        lambda made: made.principal is Principal.PERSON or (made.principal is None and made.actor is Actor.HUMAN),
+        lambda operation: (
+            operation.principal is Principal.PERSON or (operation.principal is None and operation.actor is Actor.HUMAN)
+        ),
     )
 
 
 def changes_since(library: Library, operation: int) -> ChangesSince:
     """Return what was done after an operation, by everybody."""
-    return _changes(library, lambda made: made.id <= operation)
+    return _changes(library, lambda candidate: candidate.id <= operation)
 
 
 def _changes(library: Library, is_last: Callable[[Operation], bool]) -> ChangesSince:
     """Return what was done after the last operation of this kind."""
     by, others, last = dict[str, int](), list[Operation](), None
-    for made in library.store.operations(MAX_OPERATIONS):
-        if is_last(made):
-            last = made
+    for operation in library.store.operations(MAX_OPERATIONS):
+        if is_last(operation):
+            last = operation
             break
-        others.append(made)
-        who = author_words(*operation_author(made))
-        by[who] = by.get(who, 0) + 1
-    refs = {str(change.ref): None for change in library.store.backend.changes_of([one.id for one in others])}
+        others.append(operation)
+        author = author_words(*operation_author(operation))
+        by[author] = by.get(author, 0) + 1
+    refs = {str(change.ref): None for change in library.store.backend.changes_of([other.id for other in others])}
     return ChangesSince(last.id if last else None, last.at if last else "", by, list(refs)[::-1])
 
 

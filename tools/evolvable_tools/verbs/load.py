@@ -111,14 +111,14 @@ def load_skill(
     task_type: of the work, by which one of several agents that the skill names is chosen.
     """
     identity = f"use-{os.urandom(6).hex()}"
-    kind = _checked("task_type", task_type, MAX_TASK_TYPE) or ""
+    kind = _check_length("task_type", task_type, MAX_TASK_TYPE) or ""
     if search_id is not None and len(search_id) > 80:
         raise InvalidArgument("That is no search_id.", "Pass the one that find_skill returned, or none.")
     loaded, head = _read(library, caller, ref, version, path, identity)
     is_main = head.kind is Kind.SKILL and loaded.path.casefold() == main_file(head.kind, head.name).casefold()
-    named = delegate_in(loaded.text) if is_main else None
-    if named is not None:
-        status = delegate_status(library, caller.scopes, named, head, loaded.version, kind)
+    delegate = delegate_in(loaded.text) if is_main else None
+    if delegate is not None:
+        status = delegate_status(library, caller.scopes, delegate, head, loaded.version, kind)
         loaded = replace(loaded, delegate=status)
     prose = loaded.text if loaded.path.casefold().endswith(".md") else None
     text, folder = place_text(library, caller, head, loaded.version, prose, loaded.files)
@@ -204,21 +204,21 @@ def _read(
     sizes = {name: manifest[name].size for name in sorted(manifest)}
     version = number or head.latest
     proof = store.backend.evidence.count_successes([head.id]).get(head.id, SuccessCounts())
-    whose = version_authorship(library, head, version, caller)
-    if whose.of(path).why and whose.of(path).kind is not AuthorKind.AGENT and caller.actor is Actor.AGENT:
+    authorship = version_authorship(library, head, version, caller)
+    if authorship.of(path).why and authorship.of(path).kind is not AuthorKind.AGENT and caller.actor is Actor.AGENT:
         library.note_stranger(caller)
     loaded = Loaded(
         *(str(head.ref), version, path, decode_text(file.data), len(file.data), sizes),
-        author=whose.kind,
-        by=whose.by,
-        notice=whose.of(path).why if caller.actor is not Actor.HUMAN else "",
-        provenance=_line(library, head, version, whose),
+        author=authorship.kind,
+        by=authorship.by,
+        notice=authorship.of(path).why if caller.actor is not Actor.HUMAN else "",
+        provenance=_line(library, head, version, authorship),
         reported=proof.reported,
         verified=proof.verified,
     )
     if len(loaded.text or "") <= MAX_TEXT:
         # Only a text that reached the agent whole counts as known to it.
-        library.served.note(caller.reader, loaded.ref, path, version)
+        library.served_texts.note(caller.reader, loaded.ref, path, version)
     return loaded, head
 
 
@@ -227,25 +227,25 @@ ENOUGH_USES = 30
 """Uses of what an agent changed after which only history, status and the inbox say so."""
 
 
-def is_settled(library: Library, head: Head, whose: Authorship) -> bool:
+def is_settled(library: Library, head: Head, authorship: Authorship) -> bool:
     """Return whether what an agent changed was used so often that the loaded text no longer says so."""
-    if not whose.changes:
+    if not authorship.changes:
         return False
-    return library.evidence.count_uses(head.id, whose.changes[0].part.version) >= ENOUGH_USES
+    return library.evidence.count_uses(head.id, authorship.changes[0].part.version) >= ENOUGH_USES
 
 
-def _line(library: Library, head: Head, version: int, whose: Authorship) -> str:
+def _line(library: Library, head: Head, version: int, authorship: Authorship) -> str:
     """Return the line of provenance of a version, '' where there is none to say."""
-    changed = whose.changes[0].part.version if whose.changes else version if whose.pulled else None
+    changed = authorship.changes[0].part.version if authorship.changes else version if authorship.pulled else None
     if changed is None or library.evidence.count_uses(head.id, changed) >= ENOUGH_USES:
         return ""
-    return provenance_line(f"{head.ref}@{version}", whose, library.store.now())
+    return provenance_line(f"{head.ref}@{version}", authorship, library.store.now())
 
 
 def _main(head: Head, paths: Iterable[str]) -> str:
     main = main_file(head.kind, head.name)
-    there = [path for path in paths if path.casefold() == main.casefold()]
-    return main if main in there or not there else there[0]
+    matches = [path for path in paths if path.casefold() == main.casefold()]
+    return main if main in matches or not matches else matches[0]
 
 
 def report_outcome(
@@ -277,15 +277,15 @@ def report_outcome(
         store.version(head, version)
     else:
         raise InvalidArgument("Name either the use_id or the ref.", "load_skill returned the use_id.")
-    grade, voter = _counted(library, caller, head.id, version, use)
-    told = ReportedOutcome(
+    grade, voter = _grade_outcome(library, caller, head.id, version, use)
+    reported = ReportedOutcome(
         *(store.now(), head.id, version, _one_of(Outcome, "outcome", OUTCOMES.get(outcome, outcome)), use_id),
         _one_of(Usage, "usage", usage) if usage is not None else None,
         _short(library, "task_type", task_type, MAX_TASK_TYPE),
         _short(library, "evidence", evidence, 2000),
         *(caller.session, caller.identity.principal, grade, voter),
     )
-    library.evidence.add_outcome(told)
+    library.evidence.add_outcome(reported)
     proof = store.backend.evidence.count_successes([head.id]).get(head.id)
     summary = summarise(str(head.ref), library.evidence.tally(head.id), proof)
     if grade is not Grade.HISTORY:
@@ -293,7 +293,7 @@ def report_outcome(
     return replace(summary, counted=False, note=f"kept, not counted: this session did not load {head.ref}@{version}")
 
 
-def _counted(
+def _grade_outcome(
     library: Library, caller: Caller, resource: int, version: int, use: Use | None
 ) -> tuple[Grade, str | None]:
     """Return how far an outcome counts, and whose one vote it is."""
@@ -309,7 +309,7 @@ def _counted(
         )
         voter = use.session or caller.session
     else:
-        served = library.evidence.served(resource, version, principal, caller.session, caller.connection)
+        served = library.evidence.was_served(resource, version, principal, caller.session, caller.connection)
         voter = caller.session
     return (Grade.REPORTED, voter or f"{principal}/") if served else (Grade.HISTORY, None)
 
@@ -322,11 +322,11 @@ def _one_of(kind: type[_Word], what: str, text: str) -> _Word:
 
 
 def _short(library: Library, what: str, text: str | None, limit: int) -> str | None:
-    checked = _checked(what, text, limit)
-    return library.redacted(checked) if checked is not None else None
+    checked = _check_length(what, text, limit)
+    return library.redact(checked) if checked is not None else None
 
 
-def _checked(what: str, text: str | None, limit: int) -> str | None:
+def _check_length(what: str, text: str | None, limit: int) -> str | None:
     if text is not None and len(text) > limit:
         raise InvalidArgument(f"{what} has {len(text)} characters.", f"The limit is {limit}.")
     return text

@@ -45,10 +45,10 @@ _NEGATIONS = frozenset({"not", "no", "never", "don't", "dont", "without", "inste
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What adding a fact did. said: new, renewed (it was known), or returned (from the archive)."""
+    """What adding a fact did. outcome: new, renewed (it was known), or returned (from the archive)."""
 
     files: Files
-    said: str
+    outcome: str
 
 
 def add_fact(files: Files, name: str, fact: str, day: date) -> Added:
@@ -64,26 +64,26 @@ def add_fact(files: Files, name: str, fact: str, day: date) -> Added:
         raise InvalidArgument("The fact is empty.", "Say it in one line.")
     path = main_file(Kind.MEMORY, name)
     lines, archive = _lines(files, path, _TITLES[name]), _lines(files, ARCHIVE, "# Archive")
-    said = "new"
+    outcome = "new"
     for place, word in ((lines, "renewed"), (archive, "returned")):
         for line in [line for line in place if same_fact(_text(line), fact)]:
-            said = word
+            outcome = word
             place.remove(line)
     lines.append(f"- {day.isoformat()}: {fact}")
     gone = [line for line in lines if (at := _day(line)) is not None and day - at > AGES_AFTER]
     lines = [line for line in lines if line not in gone]
     # The line that is added now is the last one and never goes.
-    while over := over_caps(name, _joined(lines)):
+    while over := over_caps(name, _join_lines(lines)):
         facts = [line for line in lines[:-1] if _day(line) is not None]
         if not facts:
             raise InvalidArgument(f"memory:{name} is full: {over}.", "Shorten what stands there by hand.")
         oldest = min(facts, key=lambda line: _day(line) or day)
         lines.remove(oldest)
         gone.append(oldest)
-    made = {**files, path: File(_joined(lines).encode())}
+    changed = {**files, path: File(_join_lines(lines).encode())}
     if gone or len(archive) > 1 or ARCHIVE in files:
-        made[ARCHIVE] = File(_joined([*archive, *gone]).encode())
-    return Added(made, said)
+        changed[ARCHIVE] = File(_join_lines([*archive, *gone]).encode())
+    return Added(changed, outcome)
 
 
 def retire_facts(files: Files, name: str, facts: Iterable[str]) -> Files:
@@ -91,8 +91,12 @@ def retire_facts(files: Files, name: str, facts: Iterable[str]) -> Files:
     path, going = main_file(Kind.MEMORY, name), set(facts)
     lines, archive = _lines(files, path, _TITLES[name]), _lines(files, ARCHIVE, "# Archive")
     gone = [line for line in lines if _text(line) in going]
-    kept = [line for line in lines if line not in gone]
-    return {**files, path: File(_joined(kept).encode()), ARCHIVE: File(_joined([*archive, *gone]).encode())}
+    remaining = [line for line in lines if line not in gone]
+    return {
+        **files,
+        path: File(_join_lines(remaining).encode()),
+        ARCHIVE: File(_join_lines([*archive, *gone]).encode()),
+    }
 
 
 def over_caps(name: str, text: str) -> str:
@@ -106,25 +110,25 @@ def over_caps(name: str, text: str) -> str:
 
 def parse_facts(text: str) -> list[str]:
     """Return the lines of a memory that say something, without their days."""
-    return [said for line in text.split("\n") if (said := _text(line)) and not said.startswith("#")]
+    return [fact for line in text.split("\n") if (fact := _text(line)) and not fact.startswith("#")]
 
 
-def same_fact(one: str, other: str) -> bool:
+def same_fact(left: str, right: str) -> bool:
     """Return whether two lines say the same: most words in common, and both deny or neither does."""
-    a, b = content_terms(one), content_terms(other)
+    a, b = content_terms(left), content_terms(right)
     # "Uses tabs" and "never uses tabs" share nearly all words and say the contrary.
-    if not a or not b or _denies(one) != _denies(other):
+    if not a or not b or _denies(left) != _denies(right):
         return False
     return len(a & b) / len(a | b) >= SAME
 
 
 def says_already(fact: str, texts: Iterable[str]) -> bool:
     """Return whether a paragraph or a line of one of these texts says a fact already."""
-    wanted = content_terms(fact)
-    if not wanted:
+    fact_terms = content_terms(fact)
+    if not fact_terms:
         return False
     return any(
-        len(wanted & content_terms(part)) / len(wanted) >= COVERED and _denies(part) >= _denies(fact)
+        len(fact_terms & content_terms(part)) / len(fact_terms) >= COVERED and _denies(part) >= _denies(fact)
         for text in texts
         for part in re.split(r"\n\s*(?:\n|[-*+] |\d+\. |#)", text)
     )
@@ -145,9 +149,9 @@ def read_memories(library: Library, caller: Caller) -> dict[str, str]:
         head = library.store.head_or_none(Ref(Kind.MEMORY, name), caller.scopes)
         if head is None or head.version is None:
             continue
-        whose = version_authorship(library, head, head.version, caller)
-        if whose.is_strangers:
-            found[name] = f"[left out, as nobody has approved it: {whose.main.why}; evolvable approve {head.ref}]"
+        authorship = version_authorship(library, head, head.version, caller)
+        if authorship.is_strangers:
+            found[name] = f"[left out, as nobody has approved it: {authorship.main.why}; evolvable approve {head.ref}]"
         else:
             found[name] = library.store.file(head, main_file(Kind.MEMORY, name)).data.decode("utf-8", "replace")
     return found
@@ -158,12 +162,12 @@ def memories_for_clients(library: Library, caller: Caller) -> str:
 
     What a memory says stands in a fence, in which clients carry out nothing, such as the import of another file.
     """
-    known = read_memories(library, caller)
+    memories = read_memories(library, caller)
     parts = ["# Memory: what is known of the user and the work"]
-    for name, text in known.items():
+    for name, text in memories.items():
         if text.strip():
-            parts.append(f"## {name}\n\n{_fenced(library, name, text)}")
-    return "\n\n".join([*parts, *_asked(known), RULES])
+            parts.append(f"## {name}\n\n{_fence(library, name, text)}")
+    return "\n\n".join([*parts, *_first_questions(memories), RULES])
 
 
 def project_memory(library: Library, scope: str) -> str:
@@ -175,36 +179,37 @@ def project_memory(library: Library, scope: str) -> str:
     head = library.store.head_or_none(Ref(Kind.MEMORY, "MEMORY", scope))
     if head is None or head.version is None:
         return ""
-    whose = version_authorship(library, head, head.version, Caller(Actor.AGENT, None, (scope,)))
-    if whose.marked:
+    authorship = version_authorship(library, head, head.version, Caller(Actor.AGENT, None, (scope,)))
+    if authorship.is_marked:
         raise Refused(
-            f"Nobody has approved what {head.ref} says: {whose.main.why}.", f"Look at it: evolvable approve {head.ref}"
+            f"Nobody has approved what {head.ref} says: {authorship.main.why}.",
+            f"Look at it: evolvable approve {head.ref}",
         )
     text = library.store.file(head, main_file(Kind.MEMORY, "MEMORY")).data.decode("utf-8", "replace")
     if not parse_facts(text):
         return ""
-    return f"# Memory of this project: what earlier sessions left\n\n{_fenced(library, 'MEMORY', text)}"
+    return f"# Memory of this project: what earlier sessions left\n\n{_fence(library, 'MEMORY', text)}"
 
 
-def _fenced(library: Library, name: str, text: str) -> str:
+def _fence(library: Library, name: str, text: str) -> str:
     """Return a memory within its cap and without secrets, in a fence that nothing in it ends."""
-    said = library.redacted(_within(name, text.replace("\r\n", "\n").strip("\n")))
+    content = library.redact(_within(name, text.replace("\r\n", "\n").strip("\n")))
     # Longer than any run of backticks inside, so that the text cannot end its own fence.
-    fence = "`" * (max((len(run) for run in re.findall("`+", said)), default=0) + 4)
-    return f"{fence}\n{said}\n{fence}"
+    fence = "`" * (max((len(run) for run in re.findall("`+", content)), default=0) + 4)
+    return f"{fence}\n{content}\n{fence}"
 
 
 def _within(name: str, text: str) -> str:
     """Return the first lines of a memory, as many as its cap allows."""
     most, most_lines = MEMORY_CAPS.get(name, SOUL_CAP)
-    kept: list[str] = []
+    lines: list[str] = []
     for line in text.split("\n")[:most_lines]:
         most -= len(line) + 1
         if most < 0:
             break
-        kept.append(line)
-    whole = len(kept) == text.count("\n") + 1
-    return "\n".join(kept if whole else [*kept, f"[cut; the whole of it: get_resource memory:{name}]"])
+        lines.append(line)
+    whole = len(lines) == text.count("\n") + 1
+    return "\n".join(lines if whole else [*lines, f"[cut; the whole of it: get_resource memory:{name}]"])
 
 
 QUESTIONS: list[str] = _TABLE["questions"]
@@ -213,18 +218,18 @@ QUESTIONS: list[str] = _TABLE["questions"]
 
 def briefing(library: Library, caller: Caller) -> str:
     """Return what a model is told of the memories: their text, and how to treat them."""
-    known = read_memories(library, caller)
-    said = {name: library.redacted(text.strip()) for name, text in known.items()}
-    parts = [f"<{name}>\n{text}\n</{name}>" for name, text in said.items() if text]
-    return "\n\n".join([*parts, *_asked(known), RULES])
+    memories = read_memories(library, caller)
+    texts = {name: library.redact(text.strip()) for name, text in memories.items()}
+    parts = [f"<{name}>\n{text}\n</{name}>" for name, text in texts.items() if text]
+    return "\n\n".join([*parts, *_first_questions(memories), RULES])
 
 
-def _asked(known: Mapping[str, str]) -> list[str]:
+def _first_questions(memories: Mapping[str, str]) -> list[str]:
     """Return what is to be asked at the first contact: nothing once something is known."""
-    if parse_facts(known.get("USER", "")):
+    if parse_facts(memories.get("USER", "")):
         return []
-    asked = "\n".join(f"- {question}" for question in QUESTIONS)
-    return [f"Nothing is known of the user yet. When it fits, ask one or two of these, not all:\n{asked}"]
+    questions = "\n".join(f"- {question}" for question in QUESTIONS)
+    return [f"Nothing is known of the user yet. When it fits, ask one or two of these, not all:\n{questions}"]
 
 
 RULES: str = _TABLE["rules"].strip()
@@ -237,7 +242,7 @@ def _lines(files: Files, path: str, title: str) -> list[str]:
     return check_text(path, files[path].data).rstrip("\n").split("\n")
 
 
-def _joined(lines: Sequence[str]) -> str:
+def _join_lines(lines: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 

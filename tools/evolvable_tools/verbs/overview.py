@@ -46,8 +46,8 @@ def show_resource(
     past = versions.resource_history(library, caller, bare, limit=LAST_VERSIONS)
     info = resource_info.get_info(library, caller, bare.at(number))
     state = resource_info.get_state(library, caller, bare)
-    shown = number or past.head
-    document = load.get_resource(library, caller, bare, version=shown, path=path) if shown else None
+    shown_version = number or past.head
+    document = load.get_resource(library, caller, bare, version=shown_version, path=path) if shown_version else None
     head = library.store.head_or_none(bare, caller.scopes)
     lines = resource_info.lines_out_of_force(library, head) if head is not None else []
     return ResourceOverview(info, state, past.versions, document, past.notice, lines)
@@ -87,28 +87,28 @@ class OperationOverview:
 
 def show_operation(library: Library, caller: Caller, operation: int) -> OperationOverview:
     """Return one operation with the difference that it made to each resource. Raise NoSuchOperation."""
-    made = library.store.operation(operation)
+    record = library.store.operation(operation)
     marks = AnswerMarks(caller.actor is not Actor.HUMAN)
-    said = reason_notice(made) if marks.on else ""
-    line = marks.line if said else str
+    notice = reason_notice(record) if marks.on else ""
+    line = marks.line if notice else str
     changes = []
     for change in library.store.backend.changes_of([operation]):
         text = _change_diff(library, change.ref, change.before, change.after)
-        block = marks.block(text, f"diff of {change.ref} in operation {operation}", said) if said else text
+        block = marks.block(text, f"diff of {change.ref} in operation {operation}", notice) if notice else text
         changes.append(ResourceChange(str(change.ref), change.before, change.after, block))
     return OperationOverview(
-        made.id,
-        made.at,
-        made.actor,
-        made.principal or "",
-        made.intent.via,
-        line(made.reason),
-        made.session,
-        list(made.intent.undoes),
-        [line(text) for text in made.intent.evidence],
+        record.id,
+        record.at,
+        record.actor,
+        record.principal or "",
+        record.intent.via,
+        line(record.reason),
+        record.session,
+        list(record.intent.undoes),
+        [line(text) for text in record.intent.evidence],
         changes,
         marks.notice,
-        *operation_author(made, caller),
+        *operation_author(record, caller),
     )
 
 
@@ -156,19 +156,19 @@ def diff_versions(library: Library, caller: Caller, ref: Ref, start: int | None,
     return ContentComparison(found, 1)
 
 
-def diff_resources(library: Library, caller: Caller, one: Ref, other: Ref) -> ContentComparison:
+def diff_resources(library: Library, caller: Caller, left: Ref, right: Ref) -> ContentComparison:
     """Return what distinguishes two resources, or two versions. Raise NoSuchResource, NoSuchVersion."""
-    sides, said = list[tuple[str, Manifest]](), list[str]()
-    for ref in (one, other):
+    sides, reasons = list[tuple[str, Manifest]](), list[str]()
+    for ref in (left, right):
         head = library.store.head(ref.at(None), caller.scopes)
         number = ref.version or head.version or head.latest
         sides.append((str(head.ref.at(number)), library.store.manifest(head, number)))
         why = version_authorship(library, head, number, caller).why
-        said += [why] if why else []
+        reasons += [why] if why else []
     (before, old), (after, new) = sides
     text = versions.diff(library, old, new, (before, after))
-    marks = AnswerMarks(caller.actor is not Actor.HUMAN and bool(said))
-    found = [Difference(before, after, marks.block(text, f"diff of {before} and {after}", "".join(said[:1])))]
+    marks = AnswerMarks(caller.actor is not Actor.HUMAN and bool(reasons))
+    found = [Difference(before, after, marks.block(text, f"diff of {before} and {after}", "".join(reasons[:1])))]
     return ContentComparison(found if text else [], 1)
 
 
@@ -183,10 +183,13 @@ def diff_working_copies(library: Library, caller: Caller, refs: Sequence[Ref] = 
         compared += len(directories)
         status = library.working_copies.copy(folder).status
         try:
-            states = [_directory_difference(library, caller, folder, one) for one in status.looks(sorted(directories))]
+            states = [
+                _directory_difference(library, caller, folder, state)
+                for state in status.find_changed_states(sorted(directories))
+            ]
         except OSError as error:
             states = [Difference(NOTHING, str(folder.path), "", error.strerror or str(error))]
-        found += [one for one in states if one is not None]
+        found += [difference for difference in states if difference is not None]
     return ContentComparison(found, compared)
 
 

@@ -56,12 +56,12 @@ class Prompt:
     description: str
     arguments: tuple[Argument, ...]
     text: str
-    said: str = ""
+    untrusted_reason: str = ""
 
     @property
-    def trusted(self) -> bool:
+    def is_trusted(self) -> bool:
         """Whether somebody whom the user trusts answers for it; `said` tells who does not."""
-        return not self.said
+        return not self.untrusted_reason
 
 
 def list_prompts(library: Library, caller: Caller) -> list[Prompt]:
@@ -74,39 +74,41 @@ def list_prompts(library: Library, caller: Caller) -> list[Prompt]:
 
 def get_prompt(library: Library, caller: Caller, name: str) -> Prompt:
     """Return one prompt. Raises NoSuchResource, InvalidRef, LibraryCorrupt."""
-    return _parsed(load.get_resource(library, caller, Ref(Kind.PROMPT, name)), "")
+    return _parse_prompt(load.get_resource(library, caller, Ref(Kind.PROMPT, name)), "")
 
 
-def fill_prompt(library: Library, caller: Caller, name: str, given: Mapping[str, str]) -> str:
+def fill_prompt(library: Library, caller: Caller, name: str, arguments: Mapping[str, str]) -> str:
     """Return a prompt's text with these arguments in it, and count a use of it.
 
     An optional argument that is not given leaves its place empty. One that the text has no place for is added at the
     end, so that nothing a person typed is lost. Raises as `prompt`, and InvalidArgument for one that is missing.
     """
     found = get_prompt(library, caller, name)
-    missing = [a.name for a in found.arguments if a.required and not given.get(a.name, "").strip()]
+    missing = [a.name for a in found.arguments if a.required and not arguments.get(a.name, "").strip()]
     if missing:
         takes = ", ".join(a.name + "?" * (not a.required) for a in found.arguments)
         raise InvalidArgument(f"{name} needs {', '.join(missing)}.", f"Its arguments are {takes}.")
     load.load_skill(library, caller, found.ref)
-    return _filled(found, given)
+    return _fill(found, arguments)
 
 
-def _filled(found: Prompt, given: Mapping[str, str]) -> str:
-    values = {argument.name: given.get(argument.name, "") for argument in found.arguments}
+def _fill(found: Prompt, arguments: Mapping[str, str]) -> str:
+    values = {argument.name: arguments.get(argument.name, "") for argument in found.arguments}
     placed = set(_PLACE.findall(found.text))
     if found.arguments == (_OF_COMMAND,):
-        text = _filled_command(found.text, values[COMMAND_ARGUMENT])
+        text = _fill_command(found.text, values[COMMAND_ARGUMENT])
         placed = {COMMAND_ARGUMENT} if text != found.text else set()
     else:
         text = _PLACE.sub(lambda match: values.get(match[1], match[0]), found.text)
-    if found.said:
-        text = enclose(text, str(found.ref), found.said)
-    rest = [f"{name}: {value}" for name, value in given.items() if value.strip() and name not in placed & values.keys()]
+    if found.untrusted_reason:
+        text = enclose(text, str(found.ref), found.untrusted_reason)
+    rest = [
+        f"{name}: {value}" for name, value in arguments.items() if value.strip() and name not in placed & values.keys()
+    ]
     return text + ("\n\n" + "\n".join(rest) if rest else "")
 
 
-def _filled_command(text: str, typed: str) -> str:
+def _fill_command(text: str, typed: str) -> str:
     """Return the text of a command with what was typed; a word that was not typed leaves its place as it is."""
     try:
         # As a shell splits them: quotation marks keep several words together.
@@ -134,24 +136,24 @@ def _entries(library: Library, caller: Caller) -> Iterator["IndexEntry"]:
 
 def _prompt(library: Library, caller: Caller, entry: "IndexEntry") -> Prompt | None:
     try:
-        return _parsed(load.get_resource(library, caller, entry.ref.at(None)), entry.description)
+        return _parse_prompt(load.get_resource(library, caller, entry.ref.at(None)), entry.description)
     except EvolvableError:
         return None
 
 
-def _parsed(loaded: load.Loaded, description: str) -> Prompt:
+def _parse_prompt(loaded: load.Loaded, description: str) -> Prompt:
     document = parse_document((loaded.text or "").encode("utf-8"))
-    said = loaded.notice
+    reason = loaded.notice
     arguments = prompt_arguments(document)
-    return Prompt(Ref.parse(loaded.ref).at(None), description, arguments, document.body.strip(), said)
+    return Prompt(Ref.parse(loaded.ref).at(None), description, arguments, document.body.strip(), reason)
 
 
 def prompt_arguments(document: Document) -> tuple[Argument, ...]:
     """Return the arguments that a prompt's metadata names, or its text has as a command's; others are passed over."""
     metadata = document.fields.get("metadata")
-    said = metadata.get("arguments") if isinstance(metadata, dict) else None
+    declared = metadata.get("arguments") if isinstance(metadata, dict) else None
     found: dict[str, Argument] = {}
-    for part in said.split(",") if isinstance(said, str) else ():
+    for part in declared.split(",") if isinstance(declared, str) else ():
         match = _ARGUMENT.fullmatch(part.strip())
         if match and match["name"] not in found and len(found) < MAX_ARGUMENTS:
             words = [word.strip() for word in (match["values"] or "").split("|")]

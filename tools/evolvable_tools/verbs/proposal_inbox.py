@@ -88,7 +88,7 @@ def propose(
     if found is None:
         found = check_change(ref, files_at(library, ref, base), files, caller.actor)
         found = library.names.add_to(found, ref) if files and not base else found
-    draft = Draft(ref, base, files, library.redacted(reason), findings=dump_scan(found))
+    draft = Draft(ref, base, files, library.redact(reason), findings=dump_scan(found))
     return library.store.backend.proposals.add(library.store.now(), caller.actor, caller.session, draft)
 
 
@@ -136,11 +136,17 @@ def propose_undo(
 
 
 def list_waiting(
-    library: Library, limit: int = 100, wanted: Callable[[Proposal], bool] | None = None
+    library: Library, limit: int = 100, is_wanted: Callable[[Proposal], bool] | None = None
 ) -> list[WaitingProposal]:
-    """Return up to `limit` of the proposals that wait, oldest first, without their diffs. wanted: picks from them."""
-    open_ones = library.store.backend.proposals.waiting(limit if wanted is None else MAX_SCANNED)
-    found = [one for one in open_ones if not is_expired(library, one) and (wanted is None or wanted(one))]
+    """Return up to `limit` of the proposals that wait, oldest first, without their diffs. is_wanted: picks
+    from them.
+    """
+    open_proposals = library.store.backend.proposals.waiting(limit if is_wanted is None else MAX_SCANNED)
+    found = [
+        proposal
+        for proposal in open_proposals
+        if not is_expired(library, proposal) and (is_wanted is None or is_wanted(proposal))
+    ]
     return [describe_proposal(library, proposal) for proposal in found[:limit]]
 
 
@@ -184,16 +190,19 @@ def approve_together(
     library.take_in([proposal.ref for proposal in found])
     # After take_in: a save on disk since the person looked is a newer version, and a conflict.
     _check_seen(library, found, seen or {})
-    reason = library.redacted(reason)
+    reason = library.redact(reason)
     evidence = [how] if how else []
-    for one in found:
-        session = f", session {one.session}" if one.session else ""
-        evidence += [f"proposal {one.id} by {one.actor}{session}", one.reason]
-    made = _made(library, caller, found, edited or {}, unseen=seen is None)
-    because, evidence = reason or "; ".join(dict.fromkeys(one.reason for one in found)), list(dict.fromkeys(evidence))
-    described = _described(library, made)
+    for candidate in found:
+        session = f", session {candidate.session}" if candidate.session else ""
+        evidence += [f"proposal {candidate.id} by {candidate.actor}{session}", candidate.reason]
+    contents = _merge_contents(library, caller, found, edited or {}, unseen=seen is None)
+    because, evidence = (
+        reason or "; ".join(dict.fromkeys(candidate.reason for candidate in found)),
+        list(dict.fromkeys(evidence)),
+    )
+    described = _redescribed_refs(library, contents)
     with library.transaction(caller, because, evidence=evidence, sign=True) as tx:
-        for ref, (now, files) in made.items():
+        for ref, (now, files) in contents.items():
             if files:
                 tx.put(ref, files, expected_version=now)
                 tx.bind_new([] if now else library.working_copies.free_places(ref))
@@ -202,21 +211,21 @@ def approve_together(
         for proposal in found:
             tx.approve(proposal.id, reason)
     operation = tx.operation.id if tx.operation else None
-    warnings = {one.ref: library.checkout([one.ref], created=one.version == 1) for one in tx.written}
-    version = {one.ref: one.version for one in tx.written}
+    warnings = {result.ref: library.checkout([result.ref], created=result.version == 1) for result in tx.written}
+    version = {result.ref: result.version for result in tx.written}
     for written in tx.written:
         if written.ref in described:
             library.compare_later(caller, written.id)
     return [Decided(p.id, str(p.ref), APPROVED, version[p.ref], operation, warnings.pop(p.ref, [])) for p in found]
 
 
-def _described(library: Library, made: Mapping[Ref, tuple[int, Files]]) -> set[Ref]:
+def _redescribed_refs(library: Library, contents: Mapping[Ref, tuple[int, Files]]) -> set[Ref]:
     """Return which resources get another frontmatter; none where there are more than MAX_DESCRIBED."""
-    if len(made) > MAX_DESCRIBED:
+    if len(contents) > MAX_DESCRIBED:
         return set()
     return {
         ref
-        for ref, (now, files) in made.items()
+        for ref, (now, files) in contents.items()
         if files and frontmatter_bytes(ref, files_at(library, ref, now)) != frontmatter_bytes(ref, files)
     }
 
@@ -233,7 +242,7 @@ def _check_seen(library: Library, found: Sequence[Proposal], seen: Mapping[int, 
             )
 
 
-def _made(
+def _merge_contents(
     library: Library,
     caller: Caller,
     found: Sequence[Proposal],
@@ -242,18 +251,20 @@ def _made(
     unseen: bool,
 ) -> dict[Ref, tuple[int, Files]]:
     """Return of each resource the version it has now, and the content it is to get; none when it is removed."""
-    made: dict[Ref, tuple[int, Files]] = {}
+    contents: dict[Ref, tuple[int, Files]] = {}
     for proposal in found:
         head = library.store.head_or_none(proposal.ref)
         now = (head.version if head else None) or 0
-        before = made[proposal.ref][1] if proposal.ref in made else library.store.files(head) if head and now else {}
+        before = (
+            contents[proposal.ref][1] if proposal.ref in contents else library.store.files(head) if head and now else {}
+        )
         rebased = rebase(library, proposal, head, before, edited)
-        if rebased.merged and (unseen or proposal.ref in made):
+        if rebased.merged and (unseen or proposal.ref in contents):
             _check_merge(library, proposal, before, rebased, unseen=unseen)
-        files = _with(rebased.files, edited, proposal, before)
+        files = _apply_edits(rebased.files, edited, proposal, before)
         _check_approver(library, caller, proposal, now, files)
-        made[proposal.ref] = (now, files)
-    return made
+        contents[proposal.ref] = (now, files)
+    return contents
 
 
 def _check_merge(library: Library, proposal: Proposal, before: Files, rebased: RebasedContent, *, unseen: bool) -> None:
@@ -263,9 +274,9 @@ def _check_merge(library: Library, proposal: Proposal, before: Files, rebased: R
     also for a stranger's text that nobody said yes to.
     """
     head = library.store.head_or_none(proposal.ref)
-    known = {(one.rule, one.excerpt) for one in load_scan(proposal.findings).findings}
+    known_findings = {(finding.rule, finding.excerpt) for finding in load_scan(proposal.findings).findings}
     found = check_change(proposal.ref, before, rebased.files, Actor.HUMAN)
-    new = tuple(one for one in found.findings if (one.rule, one.excerpt) not in known)
+    new = tuple(finding for finding in found.findings if (finding.rule, finding.excerpt) not in known_findings)
     messages = finding_messages(replace(found, findings=new))
     if unseen and last_stood_for(library, head, rebased.version, before)[0] != rebased.version:
         messages = ["is text of another that you did not look at", *messages]
@@ -276,7 +287,7 @@ def _check_merge(library: Library, proposal: Proposal, before: Files, rebased: R
         )
 
 
-def _with(files: Files, edited: Mapping[str, str | bytes | None], proposal: Proposal, before: Files) -> Files:
+def _apply_edits(files: Files, edited: Mapping[str, str | bytes | None], proposal: Proposal, before: Files) -> Files:
     """Return the files as a person edited them. Raises InvalidResource, InvalidPath, InvalidArgument.
 
     before: what is there now.
@@ -287,7 +298,7 @@ def _with(files: Files, edited: Mapping[str, str | bytes | None], proposal: Prop
     apply_files(changed, {path: text for path, text in edited.items() if text is not None or path in files})
     marks = added_conflicts({path: before.get(path, File(b"")) for path in edited}, changed)
     problems = blocking_problems(find_problems(proposal.kind, proposal.name, changed))
-    if stops := [str(one) for one in (*problems, *marks)]:
+    if stops := [str(problem) for problem in (*problems, *marks)]:
         raise InvalidResource(str(proposal.ref), stops)
     return changed
 
@@ -326,7 +337,7 @@ def reject(library: Library, proposal_id: int, reason: str, caller: Caller | Non
     # Written with the rejection in one transaction, so that the audit log has no gap.
     audited = library.decision(caller, "reject", f"{proposal.ref} (proposal {proposal.id})")
     # Another process decided meanwhile; `_open` raises with the state that it has now.
-    if not library.store.backend.proposals.reject(proposal.id, library.redacted(reason), audited):
+    if not library.store.backend.proposals.reject(proposal.id, library.redact(reason), audited):
         _open(library, proposal_id)
     return Decided(proposal.id, str(proposal.ref), REJECTED)
 

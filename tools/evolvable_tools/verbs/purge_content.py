@@ -23,7 +23,7 @@ from evolvable_store import (
     holds_text,
     purge_content,
     read_regular,
-    unpacked,
+    unpack_archive,
     without_texts,
 )
 from evolvable_store.bundle import open_atomic
@@ -85,7 +85,7 @@ class Purged:
 
 def plan_secret(library: Library, id: str) -> PurgePlan:
     """Return what the purge of a secret would do. Raises InvalidArgument when there is no such finding."""
-    found = [one for one in leaks(library) if one.id == id] or _accepted(library, id)
+    found = [leak for leak in leaks(library) if leak.id == id] or _accepted_leaks(library, id)
     texts = {text for leak in found for text in _texts_of(library, leak.ref, leak.version, leak.path, id)}
     if found and not texts:
         return _plan(library, found[0].kind, (), tuple(sorted(_blobs_of(library, found))))
@@ -95,14 +95,18 @@ def plan_secret(library: Library, id: str) -> PurgePlan:
     return _plan(library, found[0].kind, tuple(sorted(texts)), ())
 
 
-def _accepted(library: Library, id: str) -> list[LeakedSecret]:
-    return [as_leak(one) for one in found_secrets(library).held(everything=True) if one.found.id == id]
+def _accepted_leaks(library: Library, id: str) -> list[LeakedSecret]:
+    return [
+        as_leak(occurrence)
+        for occurrence in found_secrets(library).list_occurrences(everything=True)
+        if occurrence.found.id == id
+    ]
 
 
 def _blobs_of(library: Library, found: Iterable[LeakedSecret]) -> set[str]:
     """Return the files of findings whose text is nowhere to be read any more: what an earlier purge left."""
     store = library.store
-    return {store.manifest(store.head(Ref.parse(one.ref)), one.version)[one.path].sha256 for one in found}
+    return {store.manifest(store.head(Ref.parse(leak.ref)), leak.version)[leak.path].sha256 for leak in found}
 
 
 def _texts_of(library: Library, ref: str, version: int, path: str, id: str) -> Iterator[bytes]:
@@ -129,8 +133,8 @@ def plan_file(library: Library, caller: Caller, ref: Ref, path: str) -> PurgePla
 
 def plan_blobs(library: Library, blobs: Collection[str]) -> PurgePlan:
     """Return what the purge of files with these hashes would do; those that are not here are left out."""
-    there = (name for name in blobs if library.store.backend.maintenance.blob_size(name) is not None)
-    return _plan(library, "file", (), tuple(sorted(there)))
+    present = (name for name in blobs if library.store.backend.maintenance.blob_size(name) is not None)
+    return _plan(library, "file", (), tuple(sorted(present)))
 
 
 def _values(data: bytes) -> Iterator[bytes]:
@@ -167,7 +171,7 @@ def purge(library: Library, caller: Caller, plan: PurgePlan, reason: str, *, edi
     """
     check_may_decide(caller, "purge")
     library.authorise(caller, "A purge")
-    reason = library.redacted(reason).strip() or "it should not be kept"
+    reason = library.redact(reason).strip() or "it should not be kept"
     by = (library.store.now(), caller.identity.principal.value, reason)
     # Stored before the first step: after a crash `--resume` finds the job and does every step
     # again.
@@ -207,10 +211,16 @@ def run_purge(
     done.remains = [
         *_versions_left(library, job),
         *(f"{path}: a watched folder; edit or delete it there" for path in copies),
-        *(f"operation {one}: its reason; version hashes cover it" for one in purges.operations_with(job.texts)),
+        *(
+            f"operation {operation}: its reason; version hashes cover it"
+            for operation in purges.operations_with(job.texts)
+        ),
         *(f"{path}: {why}" for path, why in _files_with(store, job.texts, job.blobs)),
         *(f"{path}: it may hold it; delete it or make it again" for path in known_copies(store.home)),
-        *(f"{one.url}: the history of the remote {one.name} may hold it; {_REWRITE}" for one in _remotes(store)),
+        *(
+            f"{remote.url}: the history of the remote {remote.name} may hold it; {_REWRITE}"
+            for remote in _remotes(store)
+        ),
     ]
     # The job stays open while another process may still hold the old bytes in the log of the
     # database.
@@ -240,7 +250,7 @@ def _remotes(store: Store) -> list[RemoteState]:
     """Return the remotes that the library was synchronised with, after their mirrors in the home are deleted."""
     for mirror in (store.home / MIRRORS).glob("*.git"):
         shutil.rmtree(mirror, ignore_errors=True)
-    return [one for one in store.backend.remotes.all() if one.seen]
+    return [remote for remote in store.backend.remotes.all() if remote.seen]
 
 
 def _purged_whole(store: Store, job: PurgeJob) -> list[int]:
@@ -263,10 +273,10 @@ def _renew_heads(library: Library, caller: Caller, job: PurgeJob) -> None:
             continue
         files = store.files(head)
         changed = {
-            path: type(file)(made, file.mode)
+            path: type(file)(cleaned, file.mode)
             for path, file in files.items()
             if store.manifest(head)[path].sha256 not in job.blobs
-            and (made := without_texts(file.data, job.texts, job.mark)) != file.data
+            and (cleaned := without_texts(file.data, job.texts, job.mark)) != file.data
         }
         if changed:
             with library.transaction(caller, f"purged: {job.reason}") as tx:
@@ -312,7 +322,7 @@ def _holds(path: Path, texts: Sequence[bytes], blobs: Collection[str]) -> bool:
         return False
     if holds_text(data, texts) or _is_purged(data, blobs):
         return True
-    return bool(blobs) and any(_is_purged(part, blobs) for part in unpacked(data))
+    return bool(blobs) and any(_is_purged(part, blobs) for part in unpack_archive(data))
 
 
 def _is_purged(data: bytes, blobs: Collection[str]) -> bool:
@@ -337,12 +347,12 @@ def _sweep(store: Store, job: PurgeJob) -> Iterator[str]:
             _write(path, job.notice)
             yield f"{path}: replaced by a notice"
         else:
-            made = without_texts(data, job.texts, job.mark)
-            if holds_text(made, job.texts):
-                made = job.notice
+            cleaned = without_texts(data, job.texts, job.mark)
+            if holds_text(cleaned, job.texts):
+                cleaned = job.notice
             if (run := _run_of(path)) is not None:
-                _note(run, path, job, made)
-            _write(path, made)
+                _note(run, path, job, cleaned)
+            _write(path, cleaned)
             yield f"{path}: edited"
 
 
@@ -359,21 +369,21 @@ def _chain_again(path: Path, job: PurgeJob) -> bool:
     try:
         # A run that writes its ledger holds this lock; the file is then named among what remains.
         with FileLock(f"{path}.lock", timeout=0, thread_local=False):
-            made = _rewritten(read_regular(path), job)
+            ledger = _rewrite_ledger(read_regular(path), job)
             # Before the file is replaced: the note holds the hash of the old bytes too.
-            _note(path.parent, path, job, made)
-            _write(path, made)
+            _note(path.parent, path, job, ledger)
+            _write(path, ledger)
     except Timeout:
         return False
     return True
 
 
-def _note(run: Path, path: Path, job: PurgeJob, made: bytes) -> None:
+def _note(run: Path, path: Path, job: PurgeJob, data: bytes) -> None:
     """Write down in a run's folder what was purged from one of its files, so that its new hash is known."""
-    said = {"at": job.at, "actor": job.actor, "reason": job.reason, "purged": job.kind}
-    hashes = {"before": hashlib.sha256(read_regular(path)).hexdigest(), "after": hashlib.sha256(made).hexdigest()}
+    details = {"at": job.at, "actor": job.actor, "reason": job.reason, "purged": job.kind}
+    hashes = {"before": hashlib.sha256(read_regular(path)).hexdigest(), "after": hashlib.sha256(data).hexdigest()}
     with open(run / NOTES, "a", encoding="utf-8") as stream:
-        stream.write(json.dumps({"file": path.relative_to(run).as_posix(), **said, **hashes}) + "\n")
+        stream.write(json.dumps({"file": path.relative_to(run).as_posix(), **details, **hashes}) + "\n")
 
 
 def _run_of(path: Path) -> Path | None:
@@ -381,19 +391,19 @@ def _run_of(path: Path) -> Path | None:
     return next((folder for folder in path.parents if (folder / "ledger.jsonl").exists()), None)
 
 
-def _rewritten(data: bytes, job: PurgeJob) -> bytes:
+def _rewrite_ledger(data: bytes, job: PurgeJob) -> bytes:
     """Return a ledger without the job's texts, each line with the hash that follows from the one before."""
-    last, made = b"0" * 64, list[bytes]()
+    last, lines = b"0" * 64, list[bytes]()
     for line in data.split(b"\n"):
         head = _LEDGER.match(line)
         if head is None or not line.endswith(b"}"):
-            made.append(without_texts(line, job.texts, job.mark))
+            lines.append(without_texts(line, job.texts, job.mark))
             continue
         record = without_texts(line[head.end() : -1], job.texts, job.mark)
         # Each hash covers the one before, so every line after the first edited one gets a new hash.
         last = hashlib.sha256(last + record).hexdigest().encode()
-        made.append(b'{"length":%d,"sha256":"%b","record":%b}' % (len(record), last, record))
-    return b"\n".join(made)
+        lines.append(b'{"length":%d,"sha256":"%b","record":%b}' % (len(record), last, record))
+    return b"\n".join(lines)
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -437,7 +447,7 @@ def _copies_with(library: Library, texts: Sequence[bytes], blobs: Collection[str
 def _edit_copies(library: Library, job: PurgeJob) -> Iterator[str]:
     for path in list(_copies_with(library, job.texts, job.blobs)):
         data = read_regular(path)
-        made = job.notice if _is_purged(data, job.blobs) else without_texts(data, job.texts, job.mark)
-        if made != data:
-            _write(path, made)
+        cleaned = job.notice if _is_purged(data, job.blobs) else without_texts(data, job.texts, job.mark)
+        if cleaned != data:
+            _write(path, cleaned)
             yield str(path)

@@ -25,15 +25,16 @@ class RebasedContent:
     """What a proposal leads to now.
 
     version: the head that it was merged with, 0 for none. files: every change of both sides; in `conflicts`, the paths
-    where both changed the same, with the lines of the proposal. overlaps: these lines, where they are text. kept: the
-    same files with the lines that are there now. merged: whether another content than that of its base is there now.
+    where both changed the same, with the lines of the proposal. overlaps: these lines, where they are text.
+    current_files: the same files with the lines that are there now. merged: whether another content than that of its
+    base is there now.
     """
 
     version: int
     files: Files
     conflicts: tuple[str, ...] = ()
     overlaps: tuple[Overlap, ...] = ()
-    kept: Files = field(default_factory=dict)
+    current_files: Files = field(default_factory=dict)
     merged: bool = False
 
 
@@ -49,7 +50,7 @@ def rebased_content(library: Library, proposal: Proposal, head: Head | None, now
     if now == base:
         return RebasedContent(version, theirs)
     # A line that is added needs no merge: it is put behind what there is now.
-    again = _added(proposal, now)
+    again = _add_line(proposal, now)
     if again is not None:
         return RebasedContent(version, again, merged=True)
     if proposal.removes:
@@ -64,8 +65,8 @@ def rebased_content(library: Library, proposal: Proposal, head: Head | None, now
     if not merged.conflicts and _breaks(proposal, merged.files) and not _breaks(proposal, theirs):
         conflicts = {path for path, file in merged.files.items() if file not in (now.get(path), theirs.get(path))}
     conflicts |= set(merged.conflicts)
-    kept = merge_files(base, theirs, now).files if conflicts else {}
-    return RebasedContent(version, merged.files, tuple(sorted(conflicts)), merged.overlaps, kept, merged=True)
+    current_files = merge_files(base, theirs, now).files if conflicts else {}
+    return RebasedContent(version, merged.files, tuple(sorted(conflicts)), merged.overlaps, current_files, merged=True)
 
 
 def rebase_on_head(library: Library, proposal: Proposal) -> tuple[RebasedContent, Files]:
@@ -86,9 +87,11 @@ def last_stood_for(library: Library, head: Head | None, version: int, now: Files
     return base, library.store.files(head, base) if base else {}
 
 
-def _is_strangers(whose: Authorship | None) -> bool:
+def _is_strangers(authorship: Authorship | None) -> bool:
     """Return whether a text has something of somebody else than the person and the person's agent."""
-    return whose is not None and bool(whose.pulled or (whose.why and whose.kind is not AuthorKind.AGENT))
+    return authorship is not None and bool(
+        authorship.pulled or (authorship.why and authorship.kind is not AuthorKind.AGENT)
+    )
 
 
 def rebase(
@@ -128,8 +131,8 @@ def conflict_text(proposal: Proposal, found: RebasedContent) -> str:
 
 def conflict_sides(found: RebasedContent) -> str:
     """Return both sides of each conflict, what is there now before what is proposed; of no file of secrets."""
-    shown = [one for one in found.overlaps if not is_env_file(one.path)]
-    return both_sides(shown, f"@{found.version}", ", as proposed")
+    overlaps = [overlap for overlap in found.overlaps if not is_env_file(overlap.path)]
+    return both_sides(overlaps, f"@{found.version}", ", as proposed")
 
 
 def taken_files(found: RebasedContent) -> dict[str, bytes | None]:
@@ -145,7 +148,7 @@ def texts_to_edit(found: RebasedContent, now: Files) -> dict[str, str]:
     """
     texts = {}
     for path in sorted({*found.files, *found.conflicts}):
-        file, old = found.files.get(path), (found.kept or now).get(path)
+        file, old = found.files.get(path), (found.current_files or now).get(path)
         text = decode_text(file.data) if file else ""
         if path in found.conflicts and found.version:
             before = decode_text(old.data) if old else ""
@@ -168,8 +171,8 @@ def parts_to_settle(found: RebasedContent, now: Files) -> dict[str, list[MergePa
     """Return by path the parts of each text file in conflict, in order; joined they are the whole text."""
     parts = {}
     for path in found.conflicts if found.version else ():
-        file, old = found.files.get(path), (found.kept or now).get(path)
-        before, text = (decode_text(one.data) if one else "" for one in (old, file))
+        file, old = found.files.get(path), (found.current_files or now).get(path)
+        before, text = (decode_text(side.data) if side else "" for side in (old, file))
         if before is not None and text is not None:
             parts[path] = _parts(before, text)
     return parts
@@ -177,25 +180,26 @@ def parts_to_settle(found: RebasedContent, now: Files) -> dict[str, list[MergePa
 
 def _parts(ours: str, theirs: str) -> list[MergePart]:
     before, after = _lines(ours), _lines(theirs)
-    result, done, there = list[MergePart](), 0, 0
+    result, done, offset = list[MergePart](), 0, 0
     for start, end, count in changed_lines(ours, theirs):
-        there += start - done
+        offset += start - done
         result += [MergePart("".join(before[done:start]))] if start > done else []
-        result.append(MergePart("", "".join(before[start:end]), "".join(after[there : there + count])))
-        done, there = end, there + count
+        result.append(MergePart("", "".join(before[start:end]), "".join(after[offset : offset + count])))
+        done, offset = end, offset + count
     return [*result, *([MergePart("".join(before[done:]))] if before[done:] else [])]
 
 
 def _with_marks(ours: str, theirs: str) -> str:
     """Return a text with git's marks around the lines in which two differ."""
     marked = (
-        one.both or f"<<<<<<< now\n{ended(one.now)}=======\n{ended(one.proposed)}>>>>>>> proposed\n"
-        for one in _parts(ours, theirs)
+        part.both
+        or f"<<<<<<< now\n{end_with_newline(part.now)}=======\n{end_with_newline(part.proposed)}>>>>>>> proposed\n"
+        for part in _parts(ours, theirs)
     )
     return "".join(marked)
 
 
-def ended(text: str) -> str:
+def end_with_newline(text: str) -> str:
     """Return lines of which the last one has an end too."""
     return text if text.endswith("\n") or not text else f"{text}\n"
 
@@ -204,7 +208,7 @@ def _lines(text: str) -> list[str]:
     return [f"{line}\n" for line in text.split("\n")[:-1]] + ([last] if (last := text.rpartition("\n")[2]) else [])
 
 
-def _added(proposal: Proposal, now: Files) -> Files | None:
+def _add_line(proposal: Proposal, now: Files) -> Files | None:
     """Return the files with the line that a proposal adds; None when that is not what it does."""
     adds = json.loads(proposal.grounds or "{}").get("adds")
     if not isinstance(adds, dict):

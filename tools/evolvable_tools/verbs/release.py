@@ -67,13 +67,17 @@ class Published:
 def channel_status(library: Library) -> ChannelStatus:
     """Return what hosts see, what waits to be published, and what is held back."""
     channel = library.store.backend.channel
-    held, shown = channel.held(), HostCatalog(library.store)
-    entries = [shown.entry(skill) for skill in shown.skills()]
+    channel_entries, catalog = channel.list_entries(), HostCatalog(library.store)
+    entries = [catalog.entry(skill) for skill in catalog.skills()]
     return ChannelStatus(
         channel.policy().value,
         len(entries),
-        [_step(shown, skill, skill.head) for skill in held if skill.head != skill.version and not skill.withdrawn],
-        [str(skill.ref) for skill in held if skill.withdrawn],
+        [
+            _step(catalog, skill, skill.head)
+            for skill in channel_entries
+            if skill.head != skill.version and not skill.withdrawn
+        ],
+        [str(skill.ref) for skill in channel_entries if skill.withdrawn],
         [ChannelStep(str(e.ref), e.version, e.version, "left out", list(e.left_out)) for e in entries if e.left_out],
     )
 
@@ -89,26 +93,26 @@ def publish(
     """
     if not dry_run:
         _only_a_person(caller)
-    channel, shown = library.store.backend.channel, HostCatalog(library.store)
+    channel, catalog = library.store.backend.channel, HostCatalog(library.store)
     if refs is None:
-        chosen = [(skill, skill.head) for skill in channel.held() if not skill.withdrawn]
+        chosen = [(skill, skill.head) for skill in channel.list_entries() if not skill.withdrawn]
     else:
-        chosen = [_chosen(library, caller, channel, ref) for ref in refs]
-    held = held_back(library, [skill.ref.at(to) for skill, to in chosen if to not in (None, skill.version)])
-    secret = {one.ref for one in held}
+        chosen = [_pick_skill(library, caller, channel, ref) for ref in refs]
+    withheld = held_back(library, [skill.ref.at(to) for skill, to in chosen if to not in (None, skill.version)])
+    secret = {entry.ref for entry in withheld}
     moving = {
         skill.resource: (skill, to)
         for skill, to in chosen
         if to != skill.version and (to is None or str(skill.ref) not in secret)
     }
-    steps = [_step(shown, skill, to) for skill, to in moving.values()]
+    steps = [_step(catalog, skill, to) for skill, to in moving.values()]
     unchanged = [str(skill.ref) for skill, to in chosen if to == skill.version] if refs is not None else []
     if dry_run:
-        return Published(None, steps, unchanged, dry_run=True, left_out=held)
-    check_anything_leaves("Publishing", held, [*moving, *unchanged])
+        return Published(None, steps, unchanged, dry_run=True, left_out=withheld)
+    check_anything_leaves("Publishing", withheld, [*moving, *unchanged])
     move = channel.place(_note(library, caller, reason), {key: ChannelState(to) for key, (_, to) in moving.items()})
     library.record(caller, "publish", *(f"{s.ref}@{to}" if to else f"{s.ref} removed" for s, to in moving.values()))
-    return Published(move, steps, unchanged, left_out=held)
+    return Published(move, steps, unchanged, left_out=withheld)
 
 
 def withdraw_skills(library: Library, caller: Caller, refs: Sequence[Ref], reason: str) -> Published:
@@ -118,7 +122,7 @@ def withdraw_skills(library: Library, caller: Caller, refs: Sequence[Ref], reaso
     """
     _only_a_person(caller)
     channel = library.store.backend.channel
-    chosen = [_chosen(library, caller, channel, ref.at(None))[0] for ref in refs]
+    chosen = [_pick_skill(library, caller, channel, ref.at(None))[0] for ref in refs]
     steps = [ChannelStep(str(s.ref), s.version, None, "withdrawn") for s in chosen if not s.withdrawn]
     unchanged = [str(skill.ref) for skill in chosen if skill.withdrawn]
     stands = {skill.resource: ChannelState(None, withdrawn=True) for skill in chosen}
@@ -156,7 +160,7 @@ def _note(library: Library, caller: Caller, reason: str) -> MoveNote:
     return MoveNote(library.store.now(), caller.actor, reason, caller.session)
 
 
-def _chosen(library: Library, caller: Caller, channel: Channel, ref: Ref) -> tuple[ChannelEntry, int | None]:
+def _pick_skill(library: Library, caller: Caller, channel: Channel, ref: Ref) -> tuple[ChannelEntry, int | None]:
     """Return a skill and the version it shall be shown in, None for not at all."""
     if ref.kind is not Kind.SKILL:
         raise InvalidArgument(f"{ref} is no skill.", "Only skills are on the channel.")
@@ -165,14 +169,14 @@ def _chosen(library: Library, caller: Caller, channel: Channel, ref: Ref) -> tup
         library.store.version(head, ref.version)
         if head.version is None:
             raise NoSuchVersion(f"{head.ref} was removed; hosts see none of its versions.", "Restore it first.")
-    held = channel.of(head.id)
-    if held is None:
+    entry = channel.of(head.id)
+    if entry is None:
         raise NoSuchResource(f"{head.ref} is not on the channel.", "`evolvable care fsck` says whether it should be.")
-    return held, ref.version or head.version
+    return entry, ref.version or head.version
 
 
-def _step(shown: HostCatalog, skill: ChannelEntry, to: int | None) -> ChannelStep:
-    reasons = list(shown.entry(skill, to).left_out) if to is not None else []
+def _step(catalog: HostCatalog, skill: ChannelEntry, to: int | None) -> ChannelStep:
+    reasons = list(catalog.entry(skill, to).left_out) if to is not None else []
     return ChannelStep(str(skill.ref), skill.version, to, _what(skill.version, to, False), reasons)
 
 
@@ -264,17 +268,17 @@ def channel_log(library: Library, limit: int = 20, marks: AnswerMarks = UNMARKED
     moves, steps = channel.moves(limit), defaultdict[int, list[ChannelStep]](list)
     for placing in channel.placings([move.id for move in moves]):
         steps[placing.move].append(channel_step(placing))
-    made = [ReleaseMove(*_about(library, move, marks), steps[move.id]) for move in moves]
-    return ChannelLog(made, marks.notice)
+    releases = [ReleaseMove(*_about(library, move, marks), steps[move.id]) for move in moves]
+    return ChannelLog(releases, marks.notice)
 
 
 def changelog(library: Library, move: int | None = None, marks: AnswerMarks = UNMARKED) -> Changelog:
     """Return what a move changed for hosts, by default the newest one. marks: see `channel_log`. Raises NotFound."""
     channel = library.store.backend.channel
-    made = channel.move(channel.last() if move is None else move)
-    about = _about(library, made, marks)
-    skills = [_changes(library, placing, marks) for placing in channel.placings([made.id])]
-    lines = [*_lines(made, about[3], skills), *([marks.notice] if marks.notice else [])]
+    channel_move = channel.move(channel.last() if move is None else move)
+    about = _about(library, channel_move, marks)
+    skills = [_changes(library, placing, marks) for placing in channel.placings([channel_move.id])]
+    lines = [*_lines(channel_move, about[3], skills), *([marks.notice] if marks.notice else [])]
     return Changelog(*about, skills, "\n".join(lines) + "\n", marks.notice)
 
 
@@ -307,10 +311,10 @@ def _between(library: Library, resource: int, low: int, high: int, marks: Answer
     """Return the versions over `low` up to `high`, newest first, at most MAX_VERSIONS."""
     rows = []
     for version in library.store.backend.versions(resource, min(high - low, MAX_VERSIONS), high + 1):
-        made = library.store.operation(version.operation)
+        operation = library.store.operation(version.operation)
         before, after = (_manifest(library, resource, number) for number in (version.parent, version.number))
-        reason = _reason(library, made.id, made.reason, marks)
-        rows.append(BetweenVersion(version.number, made.at, made.actor, reason, changed_files(before, after)))
+        reason = _reason(library, operation.id, operation.reason, marks)
+        rows.append(BetweenVersion(version.number, operation.at, operation.actor, reason, changed_files(before, after)))
     return rows
 
 

@@ -9,7 +9,7 @@ from evolvable_store import Actor, Document, Head, parse_document, summarize
 from evolvable_store.errors import EvolvableError
 from evolvable_store.resource import Kind, Ref, main_file
 from evolvable_store.storage import OPEN
-from evolvable_tools.authority import out_of_force, powers_out, short_ref
+from evolvable_tools.authority import find_powers_out, out_of_force, short_ref
 from evolvable_tools.authors import version_authorship
 from evolvable_tools.caller import Caller
 from evolvable_tools.delegates import delegate_author, delegate_of
@@ -103,9 +103,9 @@ def get_info(library: Library, caller: Caller, ref: Ref) -> ResourceInfo:
     head = library.store.head_or_none(ref.at(None), caller.scopes) or library.store.head(ref.at(None), caller.scopes)
     number = ref.version or head.latest
     manifest = library.store.manifest(head, number)
-    document, whose = main_document(library, head, number), version_authorship(library, head, number, caller)
+    document, authorship = main_document(library, head, number), version_authorship(library, head, number, caller)
     schema, summary = argument_schema(library, head, number, document), summarize(document)
-    marks = AnswerMarks(caller.actor is not Actor.HUMAN and whose.marked)
+    marks = AnswerMarks(caller.actor is not Actor.HUMAN and authorship.is_marked)
     return ResourceInfo(
         ref=str(head.ref),
         kind=head.kind,
@@ -117,8 +117,8 @@ def get_info(library: Library, caller: Caller, ref: Ref) -> ResourceInfo:
         main=main_file(head.kind, head.name),
         tree=manifest.tree,
         files=len(manifest),
-        author=str(whose.kind),
-        by=whose.by,
+        author=str(authorship.kind),
+        by=authorship.by,
         run=RUNS[head.kind],
         parameters={name: marks.line(text) for name, text in _parameters(document).items()},
         arguments=plain_arguments(schema) if marks.on else schema,
@@ -132,7 +132,7 @@ def lines_out_of_force(library: Library, head: Head) -> list[str]:
     found, number = list[str](), head.latest
     if head.version is None:
         return found
-    if (powers := powers_out(library, head, number)) is not None:
+    if (powers := find_powers_out(library, head, number)) is not None:
         found.append(powers.line)
     if delegate_of(library, head, number) is not None and (author := delegate_author(library, head, number)):
         found.append(out_of_force(short_ref(head), "delegate", author))
@@ -163,9 +163,10 @@ def argument_schema(library: Library, head: Head, number: int, document: Documen
     if head.kind is Kind.PROMPT:
         arguments = prompt_arguments(document)
         properties = {
-            one.name: {"type": "string"} | ({"examples": list(one.values)} if one.values else {}) for one in arguments
+            argument.name: {"type": "string"} | ({"examples": list(argument.values)} if argument.values else {})
+            for argument in arguments
         }
-        return _object(properties, [one.name for one in arguments if one.required])
+        return _object(properties, [argument.name for argument in arguments if argument.required])
     if head.kind is Kind.ENVIRONMENT:
         return _object({"task": {"type": "string"}, "output": {"type": "string"}}, ["task", "output"])
     if head.kind is Kind.TOOL:
@@ -179,9 +180,13 @@ def argument_schema(library: Library, head: Head, number: int, document: Documen
 
 def plain_arguments(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the names and types of a schema's arguments, without any text of its author."""
-    said = schema.get("properties")
-    named = {name: one for name, one in said.items() if _NAME.fullmatch(name)} if isinstance(said, Mapping) else {}
-    types = {name: one.get("type") for name, one in named.items() if isinstance(one, Mapping)}
+    declared = schema.get("properties")
+    valid = (
+        {name: value for name, value in declared.items() if _NAME.fullmatch(name)}
+        if isinstance(declared, Mapping)
+        else {}
+    )
+    types = {name: value.get("type") for name, value in valid.items() if isinstance(value, Mapping)}
     properties = {name: {"type": kind} if kind else {} for name, kind in types.items()}
     return _object(properties, [name for name in schema.get("required", ()) if name in properties])
 
@@ -216,10 +221,14 @@ def get_state(library: Library, caller: Caller, ref: Ref) -> ResourceState:
         head=head.version,
         latest=head.latest,
         label=version_label(head.latest),
-        stable=channel.seen if channel else None,
+        stable=channel.visible_version if channel else None,
         approved=approved.version if approved else None,
-        directories={str(folders[one.folder] / one.directory): one.version for one in bound if one.folder in folders},
+        directories={
+            str(folders[binding.folder] / binding.directory): binding.version
+            for binding in bound
+            if binding.folder in folders
+        },
         uses=tally.loaded,
         rated=tally.succeeded + tally.failed + tally.partial,
-        proposals=[one.id for one in store.backend.proposals.about(head.ref) if one.state == OPEN],
+        proposals=[proposal.id for proposal in store.backend.proposals.about(head.ref) if proposal.state == OPEN],
     )

@@ -58,7 +58,7 @@ def approvals_led_to(library: Library, session: str | None) -> dict[int, set[Ref
     """Return the operations that approved what a session led to and were made in another, with its resources."""
     if session is None:
         return {}
-    own = {made.id for made in library.store.operations(limit=10_000, session=session)}
+    own = {operation.id for operation in library.store.operations(limit=10_000, session=session)}
     led_to: dict[int, set[Ref]] = defaultdict(set)
     for proposal in library.store.backend.proposals.approved_in_session(session):
         if proposal.operation is not None and proposal.operation not in own:
@@ -203,8 +203,8 @@ def _sides(library: Library, caller: Caller, head: Head, merged: MergeResult, ru
     if caller.actor is not Actor.HUMAN and head.kind is Kind.ENVIRONMENT:
         return ""
     before = run[0].before or 0
-    shown = [one for one in merged.overlaps if not is_env_file(one.path)]
-    text = both_sides(shown, f"@{head.version}", f"@{before}, before the change")
+    overlaps = [overlap for overlap in merged.overlaps if not is_env_file(overlap.path)]
+    text = both_sides(overlaps, f"@{head.version}", f"@{before}, before the change")
     if caller.actor is Actor.HUMAN or not text:
         return text
     whys = (version_authorship(library, head, number, caller).why for number in (head.version, before) if number)
@@ -215,12 +215,12 @@ def _sides(library: Library, caller: Caller, head: Head, merged: MergeResult, ru
 def both_sides(overlaps: Iterable[Overlap], ours: str, theirs: str) -> str:
     """Return both sides of each overlap as a diff. ours, theirs: what stands behind the path of each side."""
     parts = list[str]()
-    for one in overlaps:
-        parts.append(f"--- {one.path}{ours}, line {one.ours_line}\n+++ {one.path}{theirs}\n")
-        parts += [*_signed("-", one.ours), *_signed("+", one.theirs)]
+    for overlap in overlaps:
+        parts.append(f"--- {overlap.path}{ours}, line {overlap.ours_line}\n+++ {overlap.path}{theirs}\n")
+        parts += [*_prefix_lines("-", overlap.ours), *_prefix_lines("+", overlap.theirs)]
     text = "".join(parts)
     return text if len(text) <= MAX_SIDES else f"{text[:MAX_SIDES]}\n... cut here; history shows the versions.\n"
 
 
-def _signed(sign: str, text: str) -> list[str]:
+def _prefix_lines(sign: str, text: str) -> list[str]:
     return [f"{sign}{line}\n" for line in text.removesuffix("\n").split("\n")] if text else []

@@ -49,7 +49,7 @@ def scan_resources(
     for number, (head, version) in enumerate(heads):
         if progress is not None:
             progress(number, len(heads))
-        scanned.append(_scanned(str(head.ref.at(version)), store.files(head, version), head.kind))
+        scanned.append(_scan_files(str(head.ref.at(version)), store.files(head, version), head.kind))
     return scanned
 
 
@@ -61,8 +61,8 @@ def scan_path(path: Path, progress: Callable[[int, int], None] | None = None) ->
     """
     if path.is_file():
         if path.name in _MAINS:
-            return [_scanned_folder(str(path), path.parent, path.name)]
-        return [_scanned(str(path), {path.name: File(read_regular(path))}, Kind.SKILL)]
+            return [_scan_folder(str(path), path.parent, path.name)]
+        return [_scan_files(str(path), {path.name: File(read_regular(path))}, Kind.SKILL)]
     if not path.is_dir():
         raise InvalidArgument(f"{path} is not there.", "Name a folder, a file, or a ref such as skill:pdf.")
     found = [place for place in (path, *sorted(path.iterdir())) if place.is_dir() and _main_in(place)]
@@ -73,11 +73,11 @@ def scan_path(path: Path, progress: Callable[[int, int], None] | None = None) ->
     for number, place in enumerate(found):
         if progress is not None:
             progress(number, len(found))
-        scanned.append(_scanned_folder(str(place), place, _main_in(place)))
+        scanned.append(_scan_folder(str(place), place, _main_in(place)))
     return scanned
 
 
-def _scanned_folder(what: str, place: Path, main: str) -> Scanned:
+def _scan_folder(what: str, place: Path, main: str) -> Scanned:
     """Return what is found in a folder that is a resource, and what an import would say against it."""
     kind = _MAINS[main]
     # As an import reads it: by its own name, also where the person wrote `.` or a path that ends with `..`.
@@ -85,19 +85,19 @@ def _scanned_folder(what: str, place: Path, main: str) -> Scanned:
     candidate = bundle.folder_candidate(Path(os.path.abspath(place)))
     if kind is Kind.MEMORY:
         candidate = replace(candidate, name=main.removesuffix(".md"))
-    return _scanned(what, candidate.files, kind, candidate.stops(kind), candidate.left_out)
+    return _scan_files(what, candidate.files, kind, candidate.stops(kind), candidate.left_out)
 
 
-def _scanned(
+def _scan_files(
     what: str, files: Files, kind: Kind, problems: Sequence[str] = (), left_out: tuple[str, ...] = ()
 ) -> Scanned:
     found = add_left_out(scan(None, file_bytes(files), kind), files, left_out)
     verdict = "refused" if found.blocks or problems else "waits" if found.asks else "passes"
-    return Scanned(what, verdict, list(found.findings), _gained(found), list(problems))
+    return Scanned(what, verdict, list(found.findings), _gained_capabilities(found), list(problems))
 
 
-def _gained(found: Scan) -> list[str]:
-    return [str(one) for one in found.capabilities.added]
+def _gained_capabilities(found: Scan) -> list[str]:
+    return [str(capability) for capability in found.capabilities.added]
 
 
 def _main_in(folder: Path) -> str:
@@ -144,11 +144,11 @@ class Coming:
 class Answer:
     """A person's yes to an import.
 
-    shown: the base and the tree of each resource that was shown; None: not asked. scans: what the scan found in each,
-    by its ref, base and tree.
+    shown_trees: the base and the tree of each resource that was shown; None: not asked. scans: what the scan found in
+    each, by its ref, base and tree.
     """
 
-    shown: Mapping[Ref, tuple[int, str]] | None = None
+    shown_trees: Mapping[Ref, tuple[int, str]] | None = None
     scans: "Mapping[_Scanned, Scan]" = field(default_factory=dict)
 
 
@@ -187,7 +187,7 @@ class _Looking:
         key = ref, base, make_manifest(files).tree, left_out
         found = self.scans.get(key) or (self.answer.scans.get(key) if self.answer is not None else None)
         if found is None:
-            found = self._found(ref, base, files, left_out)
+            found = self._scan_change(ref, base, files, left_out)
         self.scans[key] = found
         self.seen[ref] = (base, files, found)
         if self.answer is not None:
@@ -203,11 +203,11 @@ class _Looking:
         return True
 
     def _check_shown(self, ref: Ref, base: int, files: Files) -> None:
-        shown = self.answer.shown if self.answer is not None else None
-        if shown is not None and shown.get(ref) != (base, make_manifest(files).tree):
+        shown_trees = self.answer.shown_trees if self.answer is not None else None
+        if shown_trees is not None and shown_trees.get(ref) != (base, make_manifest(files).tree):
             raise InvalidResource(str(ref), ["it changed after it was shown; import it again"])
 
-    def _found(self, ref: Ref, base: int, files: Files, left_out: tuple[str, ...]) -> Scan:
+    def _scan_change(self, ref: Ref, base: int, files: Files, left_out: tuple[str, ...]) -> Scan:
         head = self.library.store.head_or_none(ref) if base else None
         before = self.library.store.files(head, base) if head else {}
         try:
@@ -236,14 +236,16 @@ def preview(library: Library, source: Path, form: str, **options: Any) -> Previe
         return form == "json"
 
     if form == "json":
-        would = bundle.import_json(library.store, source, look=look, dry_run=True, **options)
+        would = bundle.import_json(library.store, source, check=look, dry_run=True, **options)
         refs = would.added + would.updated
     else:
-        would = _READERS[form](library.store, source, look=look, **options)
+        would = _READERS[form](library.store, source, check=look, **options)
         refs = would.held
-    coming = sorted((_coming(looking, ref) for ref in refs), key=lambda one: (not one.asks, not one.findings, one.ref))
-    shown = {ref: (base, make_manifest(files).tree) for ref, (base, files, _) in looking.seen.items()}
-    return Preview(coming, would.refused, Answer(shown, looking.scans))
+    coming = sorted(
+        (_coming(looking, ref) for ref in refs), key=lambda item: (not item.asks, not item.findings, item.ref)
+    )
+    shown_trees = {ref: (base, make_manifest(files).tree) for ref, (base, files, _) in looking.seen.items()}
+    return Preview(coming, would.refused, Answer(shown_trees, looking.scans))
 
 
 def _coming(looking: _Looking, ref: Ref) -> Coming:
@@ -251,7 +253,7 @@ def _coming(looking: _Looking, ref: Ref) -> Coming:
         return Coming(str(ref), 0, 0, 0, [], [])  # a history that goes on without a new content
     base, files, found = looking.seen[ref]
     size = sum(len(file.data) for file in files.values())
-    return Coming(str(ref), base, len(files), size, list(found.findings), _gained(found))
+    return Coming(str(ref), base, len(files), size, list(found.findings), _gained_capabilities(found))
 
 
 def import_archive(
@@ -280,22 +282,22 @@ def import_archive(
         raise Refused("A person alone answers for an import.", "Import it without that; it waits for the user.")
     looking = _Looking(library, accepted, not caller.decides, answer)
     if form == "json":
-        imported = bundle.import_json(library.store, source, look=looking.refuse, **options)
-        return ImportSummary(imported, {}, _told(looking, imported))
-    imported = _READERS[form](library.store, source, look=looking.hold, **options)
+        imported = bundle.import_json(library.store, source, check=looking.refuse, **options)
+        return ImportSummary(imported, {}, _finding_lines(looking, imported))
+    imported = _READERS[form](library.store, source, check=looking.hold, **options)
     together = caller.session if caller.decides else f"import-{os.urandom(4).hex()}"
-    who = Caller(Actor.IMPORT, together, caller.scopes)
+    importer = Caller(Actor.IMPORT, together, caller.scopes)
     proposals = {}
     for ref in imported.held:
         base, files, found = looking.seen[ref]
         why = "; a scan found what a person is to see" if found.asks else " without a person at a terminal"
-        proposals[proposal_inbox.propose(library, who, ref, base, files, f"imported{why}", found)] = ref
-    return ImportSummary(imported, proposals, _told(looking, imported))
+        proposals[proposal_inbox.propose(library, importer, ref, base, files, f"imported{why}", found)] = ref
+    return ImportSummary(imported, proposals, _finding_lines(looking, imported))
 
 
-def _told(looking: _Looking, imported: ImportReport) -> list[str]:
-    taken = (*imported.added, *imported.updated)
-    return [f"{ref}: {text}" for ref in taken if ref in looking.seen for text in finding_messages(looking.seen[ref][2])]
+def _finding_lines(looking: _Looking, imported: ImportReport) -> list[str]:
+    refs = (*imported.added, *imported.updated)
+    return [f"{ref}: {text}" for ref in refs if ref in looking.seen for text in finding_messages(looking.seen[ref][2])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,22 +358,22 @@ def ask_trust(library: Library, caller: Caller, *, folder: Path | None = None, r
         heads, what = _heads_below(library, folder), str(folder)
     else:
         raise InvalidArgument("Nothing was named.", "Name a folder or a resource.")
-    whose = authorships(library, [head.id for head in heads], caller)
-    doubtful = [head for head in heads if not whose[head.id].stands and (ref or not _is_own_save(whose[head.id]))]
-    offered = [_offer(library, head, whose[head.id], whole=ref is not None) for head in doubtful]
-    held = _held_below(library, folder) if folder is not None else []
-    offered += [_of_proposal(library, proposal) for proposal in held]
-    offered.sort(key=lambda one: (not one.high, not one.findings, one.ref))
+    authors = authorships(library, [head.id for head in heads], caller)
+    doubtful = [head for head in heads if not authors[head.id].stands and (ref or not _is_own_save(authors[head.id]))]
+    offered = [_offer(library, head, authors[head.id], whole=ref is not None) for head in doubtful]
+    held_proposals = _held_below(library, folder) if folder is not None else []
+    offered += [_of_proposal(library, proposal) for proposal in held_proposals]
+    offered.sort(key=lambda offer: (not offer.high, not offer.findings, offer.ref))
     trusted = [str(head.ref) for head in heads if head not in doubtful]
     return TrustQuestion(what, offered, trusted, str(folder.resolve()) if folder is not None else "")
 
 
-def _is_own_save(whose: Authorship) -> bool:
+def _is_own_save(authorship: Authorship) -> bool:
     """Return whether the person's own saves are all that came since the person stood for it."""
-    return not (whose.why or whose.changes or whose.pulled)
+    return not (authorship.why or authorship.changes or authorship.pulled)
 
 
-def trust(library: Library, caller: Caller, asked: TrustQuestion) -> TrustDecision:
+def trust(library: Library, caller: Caller, question: TrustQuestion) -> TrustDecision:
     """Record that a person vouches for what the question showed, and publish the changes that it showed.
 
     Folders get the powers that this puts in force. Only the contents that were shown: what changed meanwhile stays as
@@ -379,17 +381,19 @@ def trust(library: Library, caller: Caller, asked: TrustQuestion) -> TrustDecisi
     """
     check_may_vouch(library, caller)
     refs, operation, warnings = [], None, list[str]()
-    proposals = [one.proposal for one in asked.offered if one.proposal is not None]
+    proposals = [offer.proposal for offer in question.offered if offer.proposal is not None]
     if proposals:
-        seen = {one.proposal: one.head for one in asked.offered if one.proposal is not None}
-        decided = proposal_inbox.approve_together(library, caller, proposals, f"trusted {asked.what}", seen=seen)
+        seen = {offer.proposal: offer.head for offer in question.offered if offer.proposal is not None}
+        decided = proposal_inbox.approve_together(library, caller, proposals, f"trusted {question.what}", seen=seen)
         operation = decided[0].operation
-        refs += [one.ref for one in decided]
-        warnings += [text for one in decided for text in one.warnings]
+        refs += [decision.ref for decision in decided]
+        warnings += [text for decision in decided for text in decision.warnings]
     # Vouched for by tree: a content that changed after the question is not trusted.
-    served = [one for one in asked.offered if one.proposal is None]
-    warnings += vouch_for(library, caller, [(one.ref, one.resource, one.tree) for one in served], asked.folder)
-    return TrustDecision(asked.what, sorted({*refs, *(one.ref for one in served)}), operation, warnings)
+    served = [offer for offer in question.offered if offer.proposal is None]
+    warnings += vouch_for(
+        library, caller, [(offer.ref, offer.resource, offer.tree) for offer in served], question.folder
+    )
+    return TrustDecision(question.what, sorted({*refs, *(offer.ref for offer in served)}), operation, warnings)
 
 
 def withdraw_trust(
@@ -400,23 +404,27 @@ def withdraw_trust(
     heads = [library.store.head(ref.at(None), caller.scopes)] if ref else _heads_below(library, folder or Path())
     backend = library.store.backend
     attested = backend.authorship.attestations_of([head.id for head in heads], unlisted=True)
-    held = {one.resource for one in attested}
-    there = [head for head in heads if head.id in held]
-    contents_of = [(one.resource, one.tree) for one in attested]
+    attested_ids = {attestation.resource for attestation in attested}
+    withdrawn = [head for head in heads if head.id in attested_ids]
+    contents_of = [(attestation.resource, attestation.tree) for attestation in attested]
     backend.attestations.withdraw(contents_of, library.store.now(), caller.identity)
-    library.record(caller, "withdraw trust", *(str(head.ref) for head in there))
-    return TrustDecision(str(ref or folder), sorted(str(head.ref) for head in there))
+    library.record(caller, "withdraw trust", *(str(head.ref) for head in withdrawn))
+    return TrustDecision(str(ref or folder), sorted(str(head.ref) for head in withdrawn))
 
 
 def _heads_below(library: Library, folder: Path) -> list[Head]:
     """Return the heads that the watched folders in, at or around a folder hold there; none of a folder that is gone."""
     place, copies, ids = folder.resolve(), library.working_copies, set[int]()
-    near = [one for one in copies.folders() if one.path.is_relative_to(place) or place.is_relative_to(one.path)]
+    near = [
+        watched
+        for watched in copies.folders()
+        if watched.path.is_relative_to(place) or place.is_relative_to(watched.path)
+    ]
     if not near and folder.is_dir():
         raise NotFound(f"No watched folder lies in {place}.", "`evolvable folders` shows those that are watched.")
-    for one in near:
-        for directory, binding in copies.bindings.of_folder(one).items():
-            if (one.path / directory).is_relative_to(place) and binding.version is not None:
+    for watched in near:
+        for directory, binding in copies.bindings.of_folder(watched).items():
+            if (watched.path / directory).is_relative_to(place) and binding.version is not None:
                 ids.add(binding.resource)
     heads = library.store.backend.heads_by_id(ids).values()
     return sorted((head for head in heads if head.version is not None), key=lambda head: str(head.ref))
@@ -424,26 +432,30 @@ def _heads_below(library: Library, folder: Path) -> list[Head]:
 
 def _held_below(library: Library, folder: Path) -> Sequence[int]:
     place = folder.resolve()
-    paths = {one.id: one.path for one in library.working_copies.folders()}
-    held = [one for one in library.store.backend.held.all() if one.state == "open" and one.folder in paths]
-    return [one.proposal for one in held if (paths[one.folder] / one.directory).is_relative_to(place)]
+    paths = {watched.id: watched.path for watched in library.working_copies.folders()}
+    held_entries = [
+        entry
+        for entry in library.store.backend.held_directories.all()
+        if entry.state == "open" and entry.folder in paths
+    ]
+    return [entry.proposal for entry in held_entries if (paths[entry.folder] / entry.directory).is_relative_to(place)]
 
 
-def _offer(library: Library, head: Head, whose: Authorship, *, whole: bool) -> TrustOffer:
+def _offer(library: Library, head: Head, authorship: Authorship, *, whole: bool) -> TrustOffer:
     """Return what is shown of a resource. whole: its text too, where no person stood for any version of it."""
     base, after = version_base(library, head, head.latest), library.store.files(head)
     before = library.store.files(head, base) if base is not None else {}
     found = scan(file_bytes(before) or None, file_bytes(after), head.kind)
     changes = ""
     if base is not None or whole:
-        known = library.store.manifest(head, base) if base is not None else Manifest({})
-        changes = diff(library, known, library.store.manifest(head), (str(base or 0), str(head.latest)))
-    about = (str(head.ref), head.id, head.tree, whose.kind)
-    return TrustOffer(*about, list(found.findings), _gained(found), diff=changes)
+        base_manifest = library.store.manifest(head, base) if base is not None else Manifest({})
+        changes = diff(library, base_manifest, library.store.manifest(head), (str(base or 0), str(head.latest)))
+    about = (str(head.ref), head.id, head.tree, authorship.kind)
+    return TrustOffer(*about, list(found.findings), _gained_capabilities(found), diff=changes)
 
 
 def _of_proposal(library: Library, proposal: int) -> TrustOffer:
-    shown, waiting = proposal_inbox.show_proposal(library, proposal), library.store.backend.proposals.get(proposal)
-    about = (shown.ref, 0, waiting.manifest.tree, "held")
-    changes = (shown.diff or "") if shown.head else ""
-    return TrustOffer(*about, shown.findings, shown.gains, proposal, changes, shown.head)
+    described, waiting = proposal_inbox.show_proposal(library, proposal), library.store.backend.proposals.get(proposal)
+    about = (described.ref, 0, waiting.manifest.tree, "held")
+    changes = (described.diff or "") if described.head else ""
+    return TrustOffer(*about, described.findings, described.gains, proposal, changes, described.head)

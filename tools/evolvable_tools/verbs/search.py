@@ -124,39 +124,41 @@ def find_skill(
     kind: Kind = Kind.SKILL,
     scopes: Sequence[str] | None = None,
     mode: str = "auto",
-    means: SearchDependencies | None = None,
+    dependencies: SearchDependencies | None = None,
     to_agent: bool = False,
     task_type: str | None = None,
 ) -> FoundSkills:
     """Return the resources that fit a task, best first.
 
-    An agent gets none that says `disable-model-invocation: true`. means: instead of the library's own. to_agent: an
-    agent reads the answer, so the matches that fit are noted as shown to it; the searches of a person, a review or a
+    An agent gets none that says `disable-model-invocation: true`. dependencies: instead of the library's own. to_agent:
+    an agent reads the answer, so the matches that fit are noted as shown to it; the searches of a person, a review or a
     round are not. task_type: near ties are ordered by what is verified of each match for it, where that is enough. The
     same question has the same answer until library, scopes or evidence change. Raises InvalidArgument.
     """
     if not 1 <= limit <= MAX_MATCHES:
         raise InvalidArgument(f"limit is {limit}.", f"It may be 1 to {MAX_MATCHES}.")
-    means, scopes = means or library.means, scopes or caller.scopes
+    dependencies, scopes = dependencies or library.dependencies, scopes or caller.scopes
     # The judge may be a model of a provider, so no secret of a description leaves with the
     # question.
-    if means.thinker is not None:
-        means = replace(means, thinker=llm.RedactingModel(means.thinker, library.redacted))
-    means = replace(means, proven=library.store.backend.evidence.most_successful)
+    if dependencies.judge_model is not None:
+        dependencies = replace(dependencies, judge_model=llm.RedactingModel(dependencies.judge_model, library.redact))
+    dependencies = replace(dependencies, proven=library.store.backend.evidence.most_successful)
     index = index_for(library, caller)
     found = retrieval.search_cascade(
-        index, task, kind=kind, scopes=scopes, limit=max(limit, CHOICES), mode=mode, means=means
+        index, task, kind=kind, scopes=scopes, limit=max(limit, CHOICES), mode=mode, dependencies=dependencies
     )
-    known = library.store.backend.evidence.count_successes([match.entry.id for match in found.matches])
+    successes = library.store.backend.evidence.count_successes([match.entry.id for match in found.matches])
     # An answer has no room for more, and a judge of a small library chose before.
-    named = found.further[: retrieval.MOST]
-    ids = [*(match.entry.id for match in found.matches), *(entry.id for entry in named)]
-    whose = authorships(library, ids, caller)
-    capped = _capped(library, whose, known)
-    ranked = known if task_type is None else {**known, **_known_for(library, known, task_type)}
+    extra = found.further[: retrieval.MOST]
+    ids = [*(match.entry.id for match in found.matches), *(entry.id for entry in extra)]
+    authors = authorships(library, ids, caller)
+    capped = _capped_resources(library, authors, successes)
+    ranked = successes if task_type is None else {**successes, **_typed_successes(library, successes, task_type)}
     for match in found.matches:
-        _doubt_new(match, whose.get(match.entry.id), found.fits)
-    order = _strangers_last(retrieval.break_ties(found.matches, ranked, scopes, found.fits, capped), whose, found.fits)
+        _doubt_new(match, authors.get(match.entry.id), found.fits)
+    order = _strangers_last(
+        retrieval.break_ties(found.matches, ranked, scopes, found.fits, capped), authors, found.fits
+    )
     verdict = found.verdict if found.verdict is Verdict.NONE else found.rule.verdict(order)
     beyond, order = order[limit:], order[:limit]
     marks = _marks(caller)
@@ -166,13 +168,13 @@ def find_skill(
     if library.trials is not None:
         tried = library.trials.described(library, caller, [match.entry.id for match in fitting], search)
     for match in order:
-        author, proof = whose.get(match.entry.id, NOBODYS), known.get(match.entry.id)
+        author, proof = authors.get(match.entry.id, NOBODYS), successes.get(match.entry.id)
         _describe(library, scopes, match, author, proof, marks, task_type or "")
         if match.entry.id in tried:
             _describe_trial(library, caller, match, tried[match.entry.id], marks)
     if to_agent:
         record_impressions(library, caller, search, ((match.entry.id, match.version) for match in fitting))
-    further = _further([*(match.entry for match in beyond), *named], whose, marks)
+    further = _further([*(match.entry for match in beyond), *extra], authors, marks)
     least = none_below(found.rule.resources)
     return FoundSkills(search, verdict, order, stages, further, marks.notice, found.fits, least, limit)
 
@@ -187,43 +189,45 @@ MIN_TYPED = 3
 """Verified ends of one task type from which they, and not those of all types together, order near ties."""
 
 
-def _known_for(library: Library, resources: Iterable[int], task_type: str) -> dict[int, SuccessCounts]:
+def _typed_successes(library: Library, resources: Iterable[int], task_type: str) -> dict[int, SuccessCounts]:
     """Return the verified ends for one task type of those of these resources that have enough."""
     attempts = library.evidence.list_attempts(list(resources))
-    wanted = plain_task_type(task_type)
+    task_kind = plain_task_type(task_type)
     found = {}
     for (resource, kind), q in verified_utilities(attempts).items():
-        if kind == wanted and q.n >= MIN_TYPED:
+        if kind == task_kind and q.n >= MIN_TYPED:
             good = round(q.value * q.n)
             found[resource] = SuccessCounts(q.n, good, q.n, good)
     return found
 
 
-def _capped(library: Library, whose: Mapping[int, Authorship], known: Mapping[int, SuccessCounts]) -> set[int]:
+def _capped_resources(
+    library: Library, authors: Mapping[int, Authorship], successes: Mapping[int, SuccessCounts]
+) -> set[int]:
     """Return the resources whose evidence counts little: an agent changed them, and they did not prove themselves.
 
-    known: the evidence of those that have any. Only verified ends are worth more than the cap, so the others are not
-    looked at.
+    successes: the evidence of those that have any. Only verified ends are worth more than the cap, so the others are
+    not looked at.
     """
-    verified = (resource for resource, proof in known.items() if proof.verified)
-    unknown = [resource for resource in verified if resource in whose and whose[resource].kind is AuthorKind.AGENT]
+    verified = (resource for resource, proof in successes.items() if proof.verified)
+    unknown = [resource for resource in verified if resource in authors and authors[resource].kind is AuthorKind.AGENT]
     return set(unknown) - proven_resources(library, unknown) if unknown else set()
 
 
 def _doubt_new(match: "Match", author: Authorship | None, fits: float) -> None:
     """Lower the confidence of what an agent made in another session and no person looked at: it is never sure."""
-    if author is not None and author.is_new and author.marked and match.confidence >= fits:
+    if author is not None and author.is_new and author.is_marked and match.confidence >= fits:
         # Just below the limit: it stays among the nearest and is never sure.
         match.confidence = round(max(0.0, fits - 0.01), 3)
 
 
 def _further(
-    entries: Iterable["IndexEntry"], whose: Mapping[int, Authorship], marks: AnswerMarks
+    entries: Iterable["IndexEntry"], authors: Mapping[int, Authorship], marks: AnswerMarks
 ) -> list[FurtherChoice]:
     """Return what may be chosen beside the matches; that of strangers comes last."""
-    known = [(entry, whose.get(entry.id, NOBODYS)) for entry in entries]
-    known.sort(key=lambda one: one[1].is_strangers)
-    return [FurtherChoice(str(entry.ref), _shown(entry.description, author, marks)) for entry, author in known]
+    pairs = [(entry, authors.get(entry.id, NOBODYS)) for entry in entries]
+    pairs.sort(key=lambda pair: pair[1].is_strangers)
+    return [FurtherChoice(str(entry.ref), _visible_text(entry.description, author, marks)) for entry, author in pairs]
 
 
 def _marks(caller: Caller) -> AnswerMarks:
@@ -231,20 +235,20 @@ def _marks(caller: Caller) -> AnswerMarks:
     return AnswerMarks(caller.actor is not Actor.HUMAN)
 
 
-def _shown(text: str, author: Authorship, marks: AnswerMarks) -> str:
+def _visible_text(text: str, author: Authorship, marks: AnswerMarks) -> str:
     """Return a description as this answer shows it."""
-    if author.marked and marks.on:
+    if author.is_marked and marks.on:
         return marks.description(text)
     return bound_text(text, trusted=not author.is_strangers)
 
 
-def _strangers_last(matches: "Sequence[Match]", whose: Mapping[int, Authorship], fits: float) -> "list[Match]":
+def _strangers_last(matches: "Sequence[Match]", authors: Mapping[int, Authorship], fits: float) -> "list[Match]":
     """Return the matches with those of strangers behind everything else that fits."""
 
     def place(match: "Match") -> int:
         if match.confidence < fits:
             return 2
-        return 1 if whose.get(match.entry.id, NOBODYS).is_strangers else 0
+        return 1 if authors.get(match.entry.id, NOBODYS).is_strangers else 0
 
     # Of those that fit none is behind one that does not, unless it is a stranger's.
     return sorted(matches, key=place) if any(place(match) == 1 for match in matches) else list(matches)
@@ -261,15 +265,15 @@ def _describe(
 ) -> None:
     """Add to a match what the answer says of its version."""
     entry, proof = match.entry, proof or SuccessCounts()
-    match.version, match.description = entry.version, _shown(entry.description, author, marks)
-    match.why = _shown(match.why, author, marks)  # it quotes the description
-    match.author, match.by, match.marked = author.kind, author.by, author.marked
+    match.version, match.description = entry.version, _visible_text(entry.description, author, marks)
+    match.why = _visible_text(match.why, author, marks)  # it quotes the description
+    match.author, match.by, match.marked = author.kind, author.by, author.is_marked
     match.maturity = earned_maturity(proof.verified_successes, proof.verified, proof.ends)
     match.reported, match.verified = proof.reported, proof.verified
-    named = parse_delegate(Delegate(entry.delegate)) if entry.delegate else None
-    if named is not None:
+    delegate = parse_delegate(Delegate(entry.delegate)) if entry.delegate else None
+    if delegate is not None:
         head = library.store.backend.heads_by_id([entry.id])[entry.id]
-        match.delegate = delegate_status(library, scopes, named, head, entry.version, task_type)
+        match.delegate = delegate_status(library, scopes, delegate, head, entry.version, task_type)
 
 
 def _describe_trial(library: Library, caller: Caller, match: "Match", trial: PooledVersion, marks: AnswerMarks) -> None:
@@ -278,14 +282,16 @@ def _describe_trial(library: Library, caller: Caller, match: "Match", trial: Poo
     author = version_authorship(library, head, trial.version, caller)
     loaded = parse_document(library.store.file(head, main_file(head.kind, head.name), trial.version).data)
     text = str(loaded.fields.get("description", ""))
-    match.version, match.description = trial.version, _shown(text, author, marks)
-    match.author, match.marked = author.kind, author.marked
+    match.version, match.description = trial.version, _visible_text(text, author, marks)
+    match.author, match.marked = author.kind, author.is_marked
 
 
 def record_impressions(library: Library, caller: Caller, search: str, versions: Iterable[tuple[int, int]]) -> None:
     """Note that a search showed these (resource, version) to an agent; written a moment later."""
     at = library.store.now()
-    library.shown.note([Impression(search, resource, version, at, caller.session) for resource, version in versions])
+    library.impressions.note(
+        [Impression(search, resource, version, at, caller.session) for resource, version in versions]
+    )
 
 
 def list_resources(
@@ -302,20 +308,20 @@ def list_resources(
     index, scopes = index_for(library, caller), (scope,) if scope else caller.scopes
     entries, following = list_page(index, scopes, kind=kind, query=query, limit=limit, cursor=cursor)
     ids = [entry.id for entry in entries]
-    tallies, known = library.evidence.tallies(ids), library.store.backend.evidence.count_successes(ids)
-    whose, marks = authorships(library, ids, caller), _marks(caller)
+    tallies, successes = library.evidence.tallies(ids), library.store.backend.evidence.count_successes(ids)
+    authors, marks = authorships(library, ids, caller), _marks(caller)
     ordered = []
     for entry in entries:
-        tally, proof, author = tallies.get(entry.id, Tally()), known.get(entry.id), whose.get(entry.id, NOBODYS)
+        tally, proof, author = tallies.get(entry.id, Tally()), successes.get(entry.id), authors.get(entry.id, NOBODYS)
         known_uses = summarise(str(entry.ref), tally, proof)
-        listed = ListedResource(
+        row = ListedResource(
             ref=str(entry.ref),
             version=entry.version,
-            description=_shown(entry.description, author, marks),
+            description=_visible_text(entry.description, author, marks),
             maturity=proven_maturity(proof),
             author=author.kind,
             by=author.by,
-            marked=author.marked,
+            marked=author.is_marked,
             reported=proof.reported if proof is not None else 0,
             verified=proof.verified if proof is not None else 0,
             uses=tally.loaded,
@@ -323,9 +329,9 @@ def list_resources(
             rated=known_uses.rated,
         )
         # What a stranger brought comes behind the person's own of the same name.
-        ordered.append(((entry.name, entry.kind, author.is_strangers), listed))
-    ordered.sort(key=lambda one: one[0])
-    return Listing([listed for _, listed in ordered], following, marks.notice)
+        ordered.append(((entry.name, entry.kind, author.is_strangers), row))
+    ordered.sort(key=lambda item: item[0])
+    return Listing([row for _, row in ordered], following, marks.notice)
 
 
 def list_page(

@@ -70,7 +70,7 @@ def _variables(text: str) -> list[str]:
     if "SKILL_DIR" not in text and "CLAUDE_PLUGIN_ROOT" not in text and "{baseDir}" not in text:
         return []
     own = set(_ASSIGNED.findall(text))
-    found = dict.fromkeys(one[0] for one in _VARIABLE.finditer(text))
+    found = dict.fromkeys(match[0] for match in _VARIABLE.finditer(text))
     return [variable for variable in found if variable.strip("${}") not in own]
 
 
@@ -107,7 +107,9 @@ def _candidates(library: Library, head: Head, version: int) -> Iterator[Path]:
 
 def _named_files(text: str, name: str, files: Iterable[str]) -> tuple[str, ...]:
     """Return the files of a skill that its text names by a variable; all of them where it names none so."""
-    there = [path for path in files if path != "SKILL.md"]
-    said = [one.strip("./").removeprefix(f"skills/{name}/") for one in _NAMED.findall(text)]
-    named = [path for path in there if any(path == one or path.startswith(f"{one}/") for one in said)]
-    return tuple((named or there)[: MAX_NAMED + 1])
+    paths = [path for path in files if path != "SKILL.md"]
+    mentions = [mention.strip("./").removeprefix(f"skills/{name}/") for mention in _NAMED.findall(text)]
+    mentioned = [
+        path for path in paths if any(path == mention or path.startswith(f"{mention}/") for mention in mentions)
+    ]
+    return tuple((mentioned or paths)[: MAX_NAMED + 1])

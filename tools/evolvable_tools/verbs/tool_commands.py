@@ -77,33 +77,35 @@ class RunSpec:
 def run_spec(ref: Ref, main: bytes) -> RunSpec | None:
     """Return how the tool with this TOOL.md is run, None where it declares no command. Raise InvalidArgument."""
     metadata = parse_document(main).fields.get("metadata")
-    said = metadata.get("run") if isinstance(metadata, dict) else None
-    if said is None:
+    declared = metadata.get("run") if isinstance(metadata, dict) else None
+    if declared is None:
         if isinstance(metadata, dict) and "mcp" in metadata:
             text = f"{ref} is a tool of another MCP server (metadata.mcp), which is not run here."
             raise InvalidArgument(text, "Connect the client to that server, or declare a command by metadata.run.")
         return None
-    wrong = "; ".join(_spec_problems(said))
+    wrong = "; ".join(_spec_problems(declared))
     if wrong:
         raise InvalidArgument(f"{ref} cannot be run: {wrong}.", "docs/operators.md shows how a tool declares `run`.")
-    assert isinstance(said, dict)
+    assert isinstance(declared, dict)
     return RunSpec(
-        tuple(said["argv"]), said.get("schema") or {"type": "object"}, float(said.get("timeout_s", DEFAULT_SECONDS))
+        tuple(declared["argv"]),
+        declared.get("schema") or {"type": "object"},
+        float(declared.get("timeout_s", DEFAULT_SECONDS)),
     )
 
 
-def _spec_problems(said: object) -> Iterator[str]:
-    if not isinstance(said, dict):
+def _spec_problems(declared: object) -> Iterator[str]:
+    if not isinstance(declared, dict):
         yield "metadata.run is not a mapping"
         return
-    if unknown := sorted(str(key)[:40] for key in said if key not in ("argv", "schema", "timeout_s")):
+    if unknown := sorted(str(key)[:40] for key in declared if key not in ("argv", "schema", "timeout_s")):
         yield f"metadata.run has the unknown keys {', '.join(map(ascii, unknown))}"
-    yield from _argv_problems(said.get("argv"))
-    seconds = said.get("timeout_s", DEFAULT_SECONDS)
+    yield from _argv_problems(declared.get("argv"))
+    seconds = declared.get("timeout_s", DEFAULT_SECONDS)
     number = isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds)
     if not number or not 0 < seconds <= MAX_SECONDS:
         yield f"timeout_s is not a number of seconds from 0 to {MAX_SECONDS:g}"
-    schema = said.get("schema")
+    schema = declared.get("schema")
     if schema is not None:
         yield from schema_problems(schema)
 
@@ -145,7 +147,7 @@ def _keyword_problems(schema: object, depth: int) -> Iterator[str]:
         yield f"schema has a part that is no schema, or nests deeper than {MAX_DEPTH}"
         return
     for name, value in schema.items():
-        if not _is_known(name, value):
+        if not _is_allowed_keyword(name, value):
             yield f"schema has {ascii(str(name)[:40])}, which is not allowed there"
         elif name in ("items", "additionalProperties"):
             yield from _keyword_problems(value, depth + 1)
@@ -154,9 +156,9 @@ def _keyword_problems(schema: object, depth: int) -> Iterator[str]:
                 yield from _keyword_problems(part, depth + 1)
 
 
-def _is_known(name: object, value: object) -> bool:
+def _is_allowed_keyword(name: object, value: object) -> bool:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    texts = isinstance(value, list) and all(isinstance(one, str) for one in value)
+    texts = isinstance(value, list) and all(isinstance(text, str) for text in value)
     return (
         (name == "type" and (value in _TYPES or (texts and bool(value) and set(value) <= set(_TYPES))))  # type: ignore[call-overload]
         or (name in _NUMBERS and number and (name != "multipleOf" or value > 0))  # type: ignore[operator]
@@ -202,7 +204,7 @@ def tool_version(library: Library, head: Head, number: int) -> ToolVersion | Non
     own = _OWN_FILE.match(spec.argv[0])
     if own and own["path"] not in manifest:
         raise InvalidArgument(f"{head.ref.at(number)} names {spec.argv[0]}, and has no such file.", "Add the file.")
-    said = parse_document(data).fields.get("description")
+    description = parse_document(data).fields.get("description")
     return ToolVersion(
         ref=str(head.ref),
         version=number,
@@ -211,7 +213,7 @@ def tool_version(library: Library, head: Head, number: int) -> ToolVersion | Non
         program=program,
         # Files, argument list and program: a change of any of them needs a new approval.
         digest=hashlib.sha256(json.dumps([manifest.tree, list(spec.argv), program, sha256]).encode()).hexdigest(),
-        description=said if isinstance(said, str) else "",
+        description=description if isinstance(description, str) else "",
         files={path: manifest[path].size for path in sorted(manifest)},
     )
 
@@ -252,9 +254,9 @@ def _decisions(library: Library) -> dict[str, bool]:
     approved: dict[str, bool] = {}
     for line in lines:
         try:
-            said = json.loads(line)
-            digest, action = str(said["digest"]), str(said["action"])
-            signature = bytes.fromhex(str(said.get("signature", "")))
+            entry = json.loads(line)
+            digest, action = str(entry["digest"]), str(entry["action"])
+            signature = bytes.fromhex(str(entry.get("signature", "")))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
         # A withdrawal needs no signature: anybody may take a right away.
@@ -283,14 +285,14 @@ def withdraw_tool(library: Library, caller: Caller, found: ToolVersion, *, via: 
 
 
 def _record(library: Library, found: ToolVersion, action: str, via: str, signature: str) -> None:
-    said = {"action": action, "digest": found.digest, "ref": found.ref, "version": found.version}
-    said |= {"at": library.store.now(), "via": via} | ({"signature": signature} if signature else {})
+    entry = {"action": action, "digest": found.digest, "ref": found.ref, "version": found.version}
+    entry |= {"at": library.store.now(), "via": via} | ({"signature": signature} if signature else {})
     place = library.store.home / APPROVALS_FILE
     # O_NOFOLLOW: a link in place of the file is not written through.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
     # One write with O_APPEND, so that lines of two processes do not mix.
     with open(os.open(place, flags, 0o600), "ab") as file:
-        file.write(json.dumps(said).encode("ascii") + b"\n")
+        file.write(json.dumps(entry).encode("ascii") + b"\n")
 
 
 def approved_version(library: Library, head: Head, approved: frozenset[str] | None = None) -> ToolVersion | None:
@@ -325,21 +327,21 @@ def runnable_tool(library: Library, caller: Caller, ref: Ref) -> ToolVersion:
         return found
     own = caller.decides and command_author(library, head, ref.version or head.latest) is None
     try:
-        named = tool_version(library, head, ref.version or head.latest)
+        candidate = tool_version(library, head, ref.version or head.latest)
     except InvalidArgument:
         if found is not None:
             return found
         raise
-    if named is not None and (named.digest in approved or (own and decided.get(named.digest) is not False)):
-        return named
+    if candidate is not None and (candidate.digest in approved or (own and decided.get(candidate.digest) is not False)):
+        return candidate
     if found is not None:
         return found
-    if named is None:
+    if candidate is None:
         raise InvalidArgument(f"{head.ref} declares no command.", "Its TOOL.md needs metadata.run with argv.")
     raise Refused(
-        f"{named.ref}@{named.version} has not been approved to run on this machine:"
-        f" {json.dumps(list(named.spec.argv), ensure_ascii=True)[:300]}.",
-        f"Nothing was run. {out_of_force_line(library, head, named.version)}",
+        f"{candidate.ref}@{candidate.version} has not been approved to run on this machine:"
+        f" {json.dumps(list(candidate.spec.argv), ensure_ascii=True)[:300]}.",
+        f"Nothing was run. {out_of_force_line(library, head, candidate.version)}",
     )
 
 

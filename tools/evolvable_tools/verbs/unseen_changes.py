@@ -56,7 +56,7 @@ class UnseenChange:
 class UnseenChanges(NamedTuple):
     """What waits for a look, the newest change first. number: of resources, also those behind the limit."""
 
-    listed: list[UnseenChange]
+    changes: list[UnseenChange]
     number: int
 
 
@@ -71,10 +71,10 @@ def list_unseen(
 
     What a stranger brought is not in it: that needs trust. An agent is told neither reasons nor differences.
     """
-    found = sorted(_unseen(library, caller), key=lambda one: -one[2].id)
+    found = sorted(_unseen(library, caller), key=lambda item: -item[2].id)
     to_agent = caller is not None and caller.actor is not Actor.HUMAN
-    listed = [_described(library, one, with_diff=with_diff and not to_agent) for one in found[:limit]]
-    return UnseenChanges([replace(one, reason="") for one in listed] if to_agent else listed, len(found))
+    changes = [_describe(library, item, with_diff=with_diff and not to_agent) for item in found[:limit]]
+    return UnseenChanges([replace(item, reason="") for item in changes] if to_agent else changes, len(found))
 
 
 def count_unseen(library: Library, caller: Caller | None = None) -> int:
@@ -85,35 +85,38 @@ def count_unseen(library: Library, caller: Caller | None = None) -> int:
 def unseen_change(library: Library, caller: Caller, head: Head) -> UnseenChange | None:
     """Return what agents changed in one resource since a person looked, with the difference; None for nothing."""
     found = list(_unseen(library, caller, [head]))
-    return _described(library, found[0], with_diff=True) if found else None
+    return _describe(library, found[0], with_diff=True) if found else None
 
 
 def _unseen(library: Library, caller: Caller | None, heads: Iterable[Head] | None = None) -> Iterator[_Found]:
     backend = library.store.backend
     if heads is not None:
-        known = {head.id: head for head in heads}
+        by_id = {head.id: head for head in heads}
     elif library.lock is None:
-        known = backend.heads_by_id(backend.authorship.changed_resources())
+        by_id = backend.heads_by_id(backend.authorship.changed_resources())
     else:  # an edit without a signature is an agent's, whatever its base was when it was written
-        known = {head.id: head for head in library.store.heads()}
-    there = {identity: head for identity, head in known.items() if head.version is not None}
-    for identity, whose in authorships(library, there, caller).items():
-        head = there[identity]
-        if _has_strangers_text(whose):
+        by_id = {head.id: head for head in library.store.heads()}
+    living = {identity: head for identity, head in by_id.items() if head.version is not None}
+    for identity, authorship in authorships(library, living, caller).items():
+        head = living[identity]
+        if _has_strangers_text(authorship):
             continue
-        if whose.changes:
-            yield head, whose, library.store.operation(whose.changes[0].made.operation)
-        elif whose.kind is AuthorKind.MEMBER and whose.why:
-            yield head, whose, library.store.operation(library.store.version(head).operation)
+        if authorship.changes:
+            yield head, authorship, library.store.operation(authorship.changes[0].version_author.operation)
+        elif authorship.kind is AuthorKind.MEMBER and authorship.why:
+            yield head, authorship, library.store.operation(library.store.version(head).operation)
 
 
-def _has_strangers_text(whose: Authorship) -> bool:
+def _has_strangers_text(authorship: Authorship) -> bool:
     strangers = (AuthorKind.REPOSITORY, AuthorKind.IMPORT)
-    return any(one.why and one.kind in strangers for one in (whose.main, whose.rest, *whose.files.values()))
+    return any(
+        author.why and author.kind in strangers
+        for author in (authorship.main, authorship.rest, *authorship.files.values())
+    )
 
 
-def _described(library: Library, found: _Found, *, with_diff: bool) -> UnseenChange:
-    head, whose, made = found
+def _describe(library: Library, found: _Found, *, with_diff: bool) -> UnseenChange:
+    head, authorship, operation = found
     store = library.store
     base = version_base(library, head, head.latest)
     before, after = store.manifest(head, base) if base else Manifest({}), store.manifest(head)
@@ -122,25 +125,25 @@ def _described(library: Library, found: _Found, *, with_diff: bool) -> UnseenCha
         str(head.ref),
         head.latest,
         head.tree,
-        *((AuthorKind.AGENT, whose.changes[0].by) if whose.changes else (whose.kind, whose.by)),
+        *((AuthorKind.AGENT, authorship.changes[0].by) if authorship.changes else (authorship.kind, authorship.by)),
         not base,
         _line(library, found),
-        made.id,
-        made.at,
-        made.reason,
+        operation.id,
+        operation.at,
+        operation.reason,
         changed_files(before, after),
-        is_settled(library, head, whose),
+        is_settled(library, head, authorship),
         diff(library, before, after, names, limit=MAX_SHOWN_DIFF) if with_diff else "",
     )
 
 
 def _line(library: Library, found: _Found) -> str:
-    head, whose, made = found
+    head, authorship, operation = found
     ref, now = f"{head.ref}@{head.latest}", library.store.now()
-    if whose.changes:
-        return provenance_line(ref, whose, now)
-    who = f"the agent of a member ({whose.by})" if whose.by else "the agent of a member"
-    return f"{ref}: {who} changed it, {age_of(made.at, now)}, not approved; take back: undo {made.id}"
+    if authorship.changes:
+        return provenance_line(ref, authorship, now)
+    author = f"the agent of a member ({authorship.by})" if authorship.by else "the agent of a member"
+    return f"{ref}: {author} changed it, {age_of(operation.at, now)}, not approved; take back: undo {operation.id}"
 
 
 def approve_seen(library: Library, caller: Caller, seen: Mapping[str, str]) -> list[str]:

@@ -103,40 +103,58 @@ def resource_history(
     operations = [past.operation.id for past in pasts]
     proposed = store.backend.proposals.reasons(head.ref, operations)
     beside = store.backend.proposals.approved_beside(head.ref, operations)
-    own = {one.reason for one in store.backend.proposals.about(head.ref)} if beside else set()
+    own = {proposal.reason for proposal in store.backend.proposals.about(head.ref)} if beside else set()
     rows = []
     for past in pasts:
         number = past.version.number
         parent = store.manifest(head, number - 1) if number > 1 else Manifest({})
         changed = changed_files(parent, store.manifest(head, number))
-        made = past.operation
-        reason = "; ".join(dict.fromkeys(proposed.get(made.id, ()))) or made.reason
-        others = [(f"proposal {one} by ", "" if why in own else why) for one, why in beside.get(made.id, ())]
-        evidence = [text for text in made.intent.evidence if not _is_of(text, others)]
-        if marks.on and reason_notice(made):
+        operation = past.operation
+        reason = "; ".join(dict.fromkeys(proposed.get(operation.id, ()))) or operation.reason
+        others = [
+            (f"proposal {identity} by ", "" if why in own else why) for identity, why in beside.get(operation.id, ())
+        ]
+        evidence = [text for text in operation.intent.evidence if not _is_of(text, others)]
+        if marks.on and reason_notice(operation):
             reason, evidence = marks.line(reason), [marks.line(text) for text in evidence]
-        who = (made.principal or "", "" if made.arrived else made.intent.via, *operation_author(made, caller))
-        rows.append(PastVersion(number, made.at, made.actor, reason, made.id, made.session, changed, evidence, *who))
+        author_fields = (
+            operation.principal or "",
+            "" if operation.arrived else operation.intent.via,
+            *operation_author(operation, caller),
+        )
+        rows.append(
+            PastVersion(
+                number,
+                operation.at,
+                operation.actor,
+                reason,
+                operation.id,
+                operation.session,
+                changed,
+                evidence,
+                *author_fields,
+            )
+        )
     text = None
     if from_version is not None or to_version is not None:
         new = to_version or head.latest
         old = from_version if from_version is not None else new - 1
         before = store.manifest(head, old) if old > 0 else Manifest({})
         text = diff(library, before, store.manifest(head, new), (str(old), str(new)))
-        if marks.on and (said := _said(library, caller, head, old, new)):
-            text = marks.block(text, f"diff of {head.ref} from {old} to {new}", said)
+        if marks.on and (marking_reason := _marking_reason(library, caller, head, old, new)):
+            text = marks.block(text, f"diff of {head.ref} from {old} to {new}", marking_reason)
     return History(str(head.ref), head.version, rows, text, marks.notice)
 
 
 def _is_of(line: str, proposals: Iterable[tuple[str, str]]) -> bool:
     """Return whether a line of evidence names one of these proposals, or is its reason."""
-    return any(line.startswith(named) or line == why for named, why in proposals)
+    return any(line.startswith(prefix) or line == why for prefix, why in proposals)
 
 
-def _said(library: Library, caller: Caller, head: Head, *numbers: int) -> str:
+def _marking_reason(library: Library, caller: Caller, head: Head, *numbers: int) -> str:
     """Return why a difference of these versions reaches an agent between marks, '' where it does not."""
-    said = (version_authorship(library, head, number, caller).why for number in reversed(numbers) if number > 0)
-    return next(filter(None, said), "")
+    reasons = (version_authorship(library, head, number, caller).why for number in reversed(numbers) if number > 0)
+    return next(filter(None, reasons), "")
 
 
 def diff(
@@ -229,7 +247,7 @@ def undo(
     `conflicts`, with what to do. Whether it waits for a person is asked by `proposal_inbox.revert_or_propose`. Raises
     NoSuchOperation, InvalidArgument.
     """
-    undid, reason = operations_undone(library, operation, session), library.redacted(reason)
+    undid, reason = operations_undone(library, operation, session), library.redact(reason)
     backs, conflicts = plan_revert(library, caller, undid, session)
     if caller.actor is not Actor.HUMAN:
         backs = [back for back in backs if _is_harmless(library, caller, back, conflicts)]
@@ -263,8 +281,8 @@ def _is_harmless(library: Library, caller: Caller, back: RevertStep, conflicts: 
             now = library.store.files(head) if head is not None and head.version else {}
             found = check_change(back.ref, now, content, caller.actor)
             if found.asks:
-                told = finding_messages(found, quoted=True)[0]
-                why = f"{told}; a person can bring it back, or undo with propose=true."
+                message = finding_messages(found, quoted=True)[0]
+                why = f"{message}; a person can bring it back, or undo with propose=true."
     except (Refused, Unsafe) as error:
         why = error.text
     if why:
@@ -282,7 +300,7 @@ def operations_undone(library: Library, operation: int | None, session: str | No
         raise InvalidArgument("Name either an operation or a session.", "resource_history shows operations.")
     if operation is not None:
         return [store.operation(operation).id]
-    own = {made.id for made in store.operations(limit=10_000, session=session)}
+    own = {past_operation.id for past_operation in store.operations(limit=10_000, session=session)}
     undid = sorted(own.union(approvals_led_to(library, session)))
     if not undid:
         raise NoSuchOperation(f"Session {ascii(session)} changed nothing.", "`evolvable log` shows what did.")

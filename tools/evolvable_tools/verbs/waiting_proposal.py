@@ -105,9 +105,9 @@ def describe_proposal(
             blocked = f"{conflict_text(p, rebased)} {way_out(p.id)}"
             sides = conflict_sides(rebased)
         if rebased.merged:
-            known, now = last_stood_for(library, head, rebased.version, now)
+            base_version, now = last_stood_for(library, head, rebased.version, now)
             before, after = make_manifest(now), make_manifest(rebased.files)
-            names = (str(known), f"{rebased.version} with proposal {p.id}")
+            names = (str(base_version), f"{rebased.version} with proposal {p.id}")
             unsaved = {entry.sha256: rebased.files[path].data for path, entry in after.items()}
             found = check_change(p.ref, now, rebased.files, Actor.HUMAN)
     text = None
@@ -122,8 +122,8 @@ def describe_proposal(
         text,
         p.removes,
         list(found.findings),
-        [str(one) for one in found.capabilities.added],
-        [str(one) for one in found.capabilities.removed],
+        [str(capability) for capability in found.capabilities.added],
+        [str(capability) for capability in found.capabilities.removed],
         grounds_of(p),
         p.expires,
         blocked,
@@ -143,28 +143,28 @@ def as_read(proposals: Sequence[WaitingProposal], reader: Actor) -> list[Waiting
     if reader is Actor.HUMAN:
         return list(proposals)
     marks = AnswerMarks(True)
-    return [one if one.actor == Actor.HUMAN else _marked(one, marks) for one in proposals]
+    return [proposal if proposal.actor == Actor.HUMAN else _mark_texts(proposal, marks) for proposal in proposals]
 
 
-def _marked(one: WaitingProposal, marks: AnswerMarks) -> WaitingProposal:
-    what, why = f"proposal {one.proposal_id} for {one.ref}", "not approved by a person"
-    diff = marks.block(one.diff or "", what, why)
-    grounds = one.grounds and replace(
-        one.grounds,
-        evidence=[replace(quoted, quote=marks.line(quoted.quote)) for quoted in one.grounds.evidence],
-        near=[marks.line(text) for text in one.grounds.near],
-        counter_evidence=marks.line(one.grounds.counter_evidence),
-        expected_signal=marks.line(one.grounds.expected_signal),
-        risk=marks.line(one.grounds.risk),
+def _mark_texts(proposal: WaitingProposal, marks: AnswerMarks) -> WaitingProposal:
+    what, why = f"proposal {proposal.proposal_id} for {proposal.ref}", "not approved by a person"
+    diff = marks.block(proposal.diff or "", what, why)
+    grounds = proposal.grounds and replace(
+        proposal.grounds,
+        evidence=[replace(quoted, quote=marks.line(quoted.quote)) for quoted in proposal.grounds.evidence],
+        near=[marks.line(text) for text in proposal.grounds.near],
+        counter_evidence=marks.line(proposal.grounds.counter_evidence),
+        expected_signal=marks.line(proposal.grounds.expected_signal),
+        risk=marks.line(proposal.grounds.risk),
     )
     return replace(
-        one,
-        reason=marks.line(one.reason),
-        diff=None if one.diff is None else diff,
-        sides=marks.block(one.sides, what, why) if one.sides else "",
-        findings=[replace(found, excerpt=marks.line(found.excerpt)) for found in one.findings],
-        gains=[marks.line(text) for text in one.gains],
-        loses=[marks.line(text) for text in one.loses],
+        proposal,
+        reason=marks.line(proposal.reason),
+        diff=None if proposal.diff is None else diff,
+        sides=marks.block(proposal.sides, what, why) if proposal.sides else "",
+        findings=[replace(found, excerpt=marks.line(found.excerpt)) for found in proposal.findings],
+        gains=[marks.line(text) for text in proposal.gains],
+        loses=[marks.line(text) for text in proposal.loses],
         grounds=grounds,
         notice=marks.notice,
     )
@@ -174,7 +174,7 @@ def grounds_of(proposal: Proposal) -> Grounds | None:
     """Return what a review says for a proposal, None for a proposal of anybody else."""
     if proposal.grounds is None:
         return None
-    said = json.loads(proposal.grounds)
-    quotes = [Quoted(one["session"], one["turn"], one["origin"], one["quote"]) for one in said["evidence"]]
-    told = {key: said.get(key) or "" for key in ("counter_evidence", "expected_signal", "risk")}
-    return Grounds(said["what"], quotes, said["near"], said.get("cost") or {}, **told)
+    document = json.loads(proposal.grounds)
+    quotes = [Quoted(row["session"], row["turn"], row["origin"], row["quote"]) for row in document["evidence"]]
+    notes = {key: document.get(key) or "" for key in ("counter_evidence", "expected_signal", "risk")}
+    return Grounds(document["what"], quotes, document["near"], document.get("cost") or {}, **notes)

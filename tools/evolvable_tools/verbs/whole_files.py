@@ -36,7 +36,7 @@ def replace_files(
     head: Head | None,
     start: Files,
     manifest: Manifest | None,
-    given: Mapping[str, str | bytes | None],
+    contents: Mapping[str, str | bytes | None],
     expected: int | None,
 ) -> ReplacedFiles:
     """Put whole files in their places. None deletes one.
@@ -47,13 +47,13 @@ def replace_files(
     served to the caller, and as `apply_files`.
     """
     after = dict(start)
-    apply_files(after, given)
+    apply_files(after, contents)
     is_person = caller.actor is Actor.HUMAN and caller.identity.principal is Principal.PERSON
     if head is None or manifest is None or expected is not None or is_person:
         return ReplacedFiles(after)
-    known = library.served.known(caller.reader, str(head.ref))
-    base = _base_files(library, head, start, manifest, given, known)
-    if unread := sorted(path for path in given if path in start and _is_unread(path, given[path], base)):
+    served = library.served_texts.files_of(caller.reader, str(head.ref))
+    base = _base_files(library, head, start, manifest, contents, served)
+    if unread := sorted(path for path in contents if path in start and _is_unread(path, contents[path], base)):
         raise InvalidArgument(
             f"A whole file for {head.ref} replaces what others saved in it: {', '.join(unread)} was not read here.",
             "Read the head with get_resource, and pass its version as expected_version; or change pieces of it by"
@@ -67,7 +67,7 @@ def replace_files(
         version = min(base.versions.get(path, head.latest) for path in merged.conflicts)
         overlap = _sides(library, caller, head, manifest, after, merged.conflicts)
         raise VersionConflict(str(head.ref), version, head.version or 0, overlap)
-    both = [path for path in given if merged.files.get(path) != after.get(path)]
+    both = [path for path in contents if merged.files.get(path) != after.get(path)]
     return ReplacedFiles(
         merged.files,
         [f"{path} was merged with what others changed since version {base.versions[path]}." for path in both],
@@ -79,7 +79,7 @@ def note_files(
     caller: Caller,
     ref: str,
     versions: tuple[int | None, int | None],
-    given: Mapping[str, str | bytes | None],
+    contents: Mapping[str, str | bytes | None],
     files: Files,
 ) -> None:
     """Keep the whole files that a caller wrote as what it has of the resource.
@@ -90,12 +90,12 @@ def note_files(
     if after is None:
         return
     has: dict[str, ServedFile] = {}
-    for path, content in given.items():
+    for path, content in contents.items():
         data = encode_text(path, content) if isinstance(content, str) else content
         stored = files.get(path)
         # What was merged in is not known to the writer: its next text begins with its own.
         has[path] = ServedFile(after, None if (stored.data if stored else None) == data else data)
-    library.served.note_change(caller.reader, ref, before or 0, after, has)
+    library.served_texts.note_change(caller.reader, ref, before or 0, after, has)
 
 
 def _is_unread(path: str, content: str | bytes | None, base: "_Base") -> bool:
@@ -116,8 +116,8 @@ def _base_files(
     head: Head,
     start: Files,
     manifest: Manifest,
-    given: Collection[str],
-    known: Mapping[str, ServedFile],
+    paths: Collection[str],
+    served: Mapping[str, ServedFile],
 ) -> _Base:
     """Return the files of the head, with those in the places of the given ones that the writer had."""
     files, found = dict(start), dict[str, int]()
@@ -129,12 +129,12 @@ def _base_files(
         then = manifests[version]
         return then.get(path) if then else None
 
-    listed = known.get("")
-    for path in given:
-        file = known.get(path) or listed
+    listing = served.get("")
+    for path in paths:
+        file = served.get(path) or listing
         # Who was served a later list without the file knows that it is gone.
-        if file and listed and listed.version > file.version and entry_of(path, listed.version) is None:
-            file = listed
+        if file and listing and listing.version > file.version and entry_of(path, listing.version) is None:
+            file = listing
         if file is None:
             continue
         data = file.data
@@ -168,8 +168,8 @@ def _sides(
     text = diff(library, sent, Manifest(theirs), ("yours", f"version {head.version}"), limit=MAX_SIDES, unsaved=unsaved)
     if not text:
         return names
-    whose = version_authorship(library, head, head.latest, caller)
-    marked = [whose.of(path) for path in theirs if whose.of(path).why]
+    authorship = version_authorship(library, head, head.latest, caller)
+    marked = [authorship.of(path) for path in theirs if authorship.of(path).why]
     if marked and caller.actor is not Actor.HUMAN:
         if caller.actor is Actor.AGENT and any(author.kind is not AuthorKind.AGENT for author in marked):
             library.note_stranger(caller)

@@ -71,9 +71,9 @@ def ownership(agents: Mapping[str, bytes], skills: Iterable[str]) -> dict[str, f
 
     agents: main files by ref. A skill may have several owners.
     """
-    known = frozenset(skills)
-    owned = {ref: known.intersection(owned_skills(parse_document(data))) for ref, data in agents.items()}
-    return {MAIN: known.difference(*owned.values()), **owned}
+    all_skills = frozenset(skills)
+    owned = {ref: all_skills.intersection(owned_skills(parse_document(data))) for ref, data in agents.items()}
+    return {MAIN: all_skills.difference(*owned.values()), **owned}
 
 
 def new_agent(name: str, owner: bytes | None, card: AgentCard, skills: Sequence[str]) -> bytes:
@@ -83,30 +83,33 @@ def new_agent(name: str, owner: bytes | None, card: AgentCard, skills: Sequence[
     applies the settings of main.
     """
     fields = dict(parse_document(owner).fields) if owner is not None else {}
-    kept = {key: value for key, value in fields.items() if key not in _OWN}
-    head = {"name": name, "description": card.description, **kept, "skills": _names(skills)}
+    inherited = {key: value for key, value in fields.items() if key not in _OWN}
+    head = {"name": name, "description": card.description, **inherited, "skills": _names(skills)}
     lines = "".join(f"{key}: {_yaml(value)}\n" for key, value in head.items())
     text = _with_sections(f"# {name}\n", card, skills)
-    return _checked(f"---\n{lines}---\n\n{text}".encode(), head)
+    return _check_head(f"---\n{lines}---\n\n{text}".encode(), head)
 
 
-def merged_agent(one: bytes, other: bytes, card: AgentCard, skills: Sequence[str]) -> bytes:
+def merged_agent(first_file: bytes, second_file: bytes, card: AgentCard, skills: Sequence[str]) -> bytes:
     """Return the first agent's file with both agents' skills and instructions, and only what both may do.
 
     Raises InvalidAgent where that cannot be said: they share no tool, or differ in another setting.
     """
-    first, second = (parse_document(data).fields for data in (one, other))
+    first, second = (parse_document(data).fields for data in (first_file, second_file))
     fields = _intersection(first, second)
     fields |= {"description": card.description, "skills": _names(skills)}
     # A setting that the two do not share must go, not stay as the first agent had it.
     for key in _SPECIAL - _OWN:
         if key in first and key not in fields:
             fields[key] = None
-    body, more = parse_document(one).body.strip(), _TITLE.sub("", _other_text(parse_document(other).body)).strip()
+    body, more = (
+        parse_document(first_file).body.strip(),
+        _TITLE.sub("", _other_text(parse_document(second_file).body)).strip(),
+    )
     # After a split and a merge the text of both is often the same.
     if more and more not in body:
         body = f"{body}\n\n{more}"
-    return rewrite_agent(one, fields, _with_sections(body, card, skills))
+    return rewrite_agent(first_file, fields, _with_sections(body, card, skills))
 
 
 def bounded_agent(data: bytes, card: AgentCard | None, skills: Sequence[str]) -> bytes:
@@ -125,8 +128,8 @@ def with_delegate(data: bytes, agent: str) -> bytes:
     Raises InvalidAgent where its head cannot be changed so.
     """
     document = parse_document(data)
-    given = document.fields.get("metadata")
-    metadata = dict(given) if isinstance(given, dict) else {}
+    old_metadata = document.fields.get("metadata")
+    metadata = dict(old_metadata) if isinstance(old_metadata, dict) else {}
     # Older skills name it beside the metadata.
     before = metadata.pop("delegate", document.fields.get("delegate"))
     if agent:
@@ -144,29 +147,29 @@ def rewrite_agent(data: bytes, changes: Mapping[str, object], body: str) -> byte
     if head is None:
         raise InvalidAgent("The document has no frontmatter.", "Give it name and description between lines of ---.")
     lines, rest = head[1].rstrip("\n").split("\n"), dict(changes)
-    kept = list[str]()
+    new_lines = list[str]()
     skipping = False
     for line in lines:
         if (key := _KEY.match(line)) is not None:
             skipping = key[1] in changes
             if skipping and (value := rest.pop(key[1], None)) is not None:
-                kept += _field_lines(key[1], value)
+                new_lines += _field_lines(key[1], value)
         # Indented lines, list items and comments belong to the field before them.
         elif line.strip() and not line.startswith((" ", "\t", "-", "#")):
             skipping = False
         if not skipping:
-            kept.append(line)
-    kept += [line for key, value in rest.items() if value is not None for line in _field_lines(key, value)]
+            new_lines.append(line)
+    new_lines += [line for key, value in rest.items() if value is not None for line in _field_lines(key, value)]
     fields = {**parse_document(data).fields, **changes}
-    wanted = {key: value for key, value in fields.items() if value is not None}
-    return _checked(("---\n" + "\n".join(kept) + f"\n---\n\n{body.strip()}\n").encode(), wanted)
+    expected_fields = {key: value for key, value in fields.items() if value is not None}
+    return _check_head(("---\n" + "\n".join(new_lines) + f"\n---\n\n{body.strip()}\n").encode(), expected_fields)
 
 
-def _checked(data: bytes, wanted: Mapping[str, object]) -> bytes:
+def _check_head(data: bytes, expected_fields: Mapping[str, object]) -> bytes:
     # The change was made by lines, and YAML has more forms than these lines show: the result is read to be sure.
     found = parse_document(data)
     wrong = any(defect.severity is not Severity.WARNING for defect in found.defects)
-    if wrong or dict(found.fields) != dict(wanted):
+    if wrong or dict(found.fields) != dict(expected_fields):
         raise InvalidAgent("The frontmatter cannot be changed line by line.", "Write it without nested keys.")
     return data
 
@@ -206,11 +209,11 @@ def _delegate(fields: Mapping[str, object]) -> object:
 def _tools(value: object) -> list[str]:
     """Return the tools of a list, or of a text with commas outside of brackets."""
     if isinstance(value, list):
-        return [str(one).strip() for one in value if str(one).strip()]
+        return [str(tool).strip() for tool in value if str(tool).strip()]
     if not isinstance(value, str):
         return []
     # Not at the commas in brackets, as in `Bash(git add:*, git log:*)`.
-    return [one.strip() for one in re.split(r",(?![^(]*\))", value) if one.strip()]
+    return [tool.strip() for tool in re.split(r",(?![^(]*\))", value) if tool.strip()]
 
 
 def _shared_tools(first: Sequence[str], second: Sequence[str]) -> list[str]:
@@ -278,7 +281,7 @@ def _names(skills: Iterable[str]) -> list[str]:
 def _field_lines(key: str, value: object) -> list[str]:
     """Return the lines of one field of a head: a block has a line for each of its keys."""
     if isinstance(value, dict) and value:
-        return [f"{key}:", *(f"  {name}: {_yaml(one)}" for name, one in value.items())]
+        return [f"{key}:", *(f"  {name}: {_yaml(subvalue)}" for name, subvalue in value.items())]
     return [f"{key}: {_yaml(value)}"]
 
 

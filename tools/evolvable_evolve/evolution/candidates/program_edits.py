@@ -115,7 +115,7 @@ def _apply(parts: dict[str, ProgramPart], edit: ProgramEdit, kinds: frozenset[Ki
     _check_editable(parts, kind, name, kinds)
     match edit.op:
         case EditOperation.CREATE | EditOperation.RESTRUCTURE:
-            files = _new_files(parts, name, edit.files, there=edit.op is EditOperation.RESTRUCTURE)
+            files = _new_files(parts, name, edit.files, exists=edit.op is EditOperation.RESTRUCTURE)
         case EditOperation.PRUNE if not edit.removed:
             _existing_part(parts, name)
             del parts[name]
@@ -140,10 +140,10 @@ def _check_editable(parts: Mapping[str, ProgramPart], kind: Kind, name: str, kin
 
 
 def _new_files(
-    parts: Mapping[str, ProgramPart], name: str, files: Mapping[str, str] | None, *, there: bool
+    parts: Mapping[str, ProgramPart], name: str, files: Mapping[str, str] | None, *, exists: bool
 ) -> dict[str, bytes]:
-    if (name in parts) is not there:
-        what = "There is none of this name." if there else "It is there already."
+    if (name in parts) is not exists:
+        what = "There is none of this name." if exists else "It is there already."
         raise InvalidEdit(what, "Create what is new, edit or restructure what is there.")
     if not files:
         raise InvalidEdit("It has no files.", "Give all its files, the main file among them.")
@@ -173,7 +173,7 @@ def _split_or_merge(parts: dict[str, ProgramPart], name: str, edit: ProgramEdit,
         raise InvalidEdit("Both resources are the same.", "Name two.")
     _check_editable(parts, kind, other, kinds)
     if edit.op is EditOperation.SPLIT:
-        _put_part(parts, other, _new_files(parts, other, edit.other_files, there=False))
+        _put_part(parts, other, _new_files(parts, other, edit.other_files, exists=False))
     else:
         _existing_part(parts, other)
         del parts[other]
@@ -210,33 +210,39 @@ def _apply_to_agents(parts: dict[str, ProgramPart], edit: ProgramEdit, kinds: fr
     owned = skill_owners(make_program(parts.values()))
     if foreign := sorted(set(edit.skills) - owned.get(edit.other, frozenset())):
         raise InvalidEdit(f"{edit.other} does not own {', '.join(foreign)}.", "Only an owner gives a skill away.")
-    cards, kept = edit.cards or {}, _listed(parts, edit.other, without=edit.skills)
+    cards, remaining = edit.cards or {}, _list_skills(parts, edit.other, without=edit.skills)
     match edit.op:
         case EditOperation.ADD_AGENT:
             owner = parts[edit.other].main if edit.other != MAIN else None
             data = agent_files.new_agent(edit.ref.partition(":")[2], owner, cards[edit.ref], edit.skills)
             _put_part(parts, edit.ref, {AGENT_FILE: data})
         case EditOperation.MERGE_AGENTS:
-            gone, kept = parts.pop(edit.other), None
+            gone, remaining = parts.pop(edit.other), None
             if edit.ref != MAIN:
-                one, other = _main(parts[edit.ref]), _main(gone)
-                skills = [skill for data in (one, other) for skill in agent_files.owned_skills(parse_document(data))]
-                merged = agent_files.merged_agent(one, other, cards[edit.ref], list(dict.fromkeys(skills)))
+                first_file, second_file = _main(parts[edit.ref]), _main(gone)
+                skills = [
+                    skill
+                    for data in (first_file, second_file)
+                    for skill in agent_files.owned_skills(parse_document(data))
+                ]
+                merged = agent_files.merged_agent(first_file, second_file, cards[edit.ref], list(dict.fromkeys(skills)))
                 _put_part(parts, edit.ref, {**parts[edit.ref].files, AGENT_FILE: merged})
         case _ if edit.ref != MAIN:
-            _bound(parts, edit.ref, cards, [*(_listed(parts, edit.ref) or ()), *edit.skills])
-    if kept is not None:
-        _bound(parts, edit.other, cards, kept)
+            _rewrite_agent(parts, edit.ref, cards, [*(_list_skills(parts, edit.ref) or ()), *edit.skills])
+    if remaining is not None:
+        _rewrite_agent(parts, edit.other, cards, remaining)
 
 
-def _listed(parts: Mapping[str, ProgramPart], ref: str, without: Sequence[str] = ()) -> list[str] | None:
+def _list_skills(parts: Mapping[str, ProgramPart], ref: str, without: Sequence[str] = ()) -> list[str] | None:
     """Return the skills that an agent's file names, also those that are not in the program; None for main."""
     if ref == MAIN:
         return None
     return [skill for skill in agent_files.owned_skills(parse_document(_main(parts[ref]))) if skill not in without]
 
 
-def _bound(parts: dict[str, ProgramPart], ref: str, cards: Mapping[str, AgentCard], skills: Sequence[str]) -> None:
+def _rewrite_agent(
+    parts: dict[str, ProgramPart], ref: str, cards: Mapping[str, AgentCard], skills: Sequence[str]
+) -> None:
     data = agent_files.bounded_agent(_main(parts[ref]), cards.get(ref), list(dict.fromkeys(skills)))
     _put_part(parts, ref, {**parts[ref].files, AGENT_FILE: data})
 
@@ -254,14 +260,14 @@ def settle_owners(before: Program, after: Program, doer: Mapping[str, str]) -> P
     a skill that was split from another has that one's owners. Nothing else changes owner.
     """
     parts, had = after.by_ref, {part.ref for part in before.parts}
-    there = {part.ref for part in after.parts if part.kind is Kind.SKILL}
+    present = {part.ref for part in after.parts if part.kind is Kind.SKILL}
     for part in after.parts:
         if part.kind is not Kind.AGENT or part.is_frozen or part.main is None:
             continue
-        listed = agent_files.owned_skills(parse_document(part.main))
-        new = [ref for ref in sorted(there - had) if doer.get(ref) in (part.ref, *listed)]
+        owned = agent_files.owned_skills(parse_document(part.main))
+        new = [ref for ref in sorted(present - had) if doer.get(ref) in (part.ref, *owned)]
         # A listed skill that was never in the program belongs to the user's library, and stays.
-        kept = [ref for ref in listed if ref in there or ref not in had]
-        if list(listed) != [*kept, *(ref for ref in new if ref not in kept)]:
-            _bound(parts, part.ref, {}, [*kept, *new])
+        remaining = [ref for ref in owned if ref in present or ref not in had]
+        if list(owned) != [*remaining, *(ref for ref in new if ref not in remaining)]:
+            _rewrite_agent(parts, part.ref, {}, [*remaining, *new])
     return make_program(parts.values())

@@ -53,8 +53,8 @@ class ProgramPart:
     @property
     def description(self) -> str:
         """The description in the main file; '' without one."""
-        said = parse_document(self.main).fields.get("description") if self.main is not None else ""
-        return said if isinstance(said, str) else ""
+        value = parse_document(self.main).fields.get("description") if self.main is not None else ""
+        return value if isinstance(value, str) else ""
 
     @property
     def is_frozen(self) -> bool:
@@ -113,9 +113,9 @@ def make_program(parts: Iterable[ProgramPart]) -> Program:
     """Return the program of these parts in their order. Raises InvalidArgument when two have one ref."""
     # Sorted, so that programs of the same parts have one digest.
     ordered = sorted(parts, key=lambda part: part.ref)
-    for one, other in zip(ordered, ordered[1:], strict=False):
-        if one.ref == other.ref:
-            raise InvalidArgument(f"A program has two parts {one.ref}.", "One of each is allowed.")
+    for current, following in zip(ordered, ordered[1:], strict=False):
+        if current.ref == following.ref:
+            raise InvalidArgument(f"A program has two parts {current.ref}.", "One of each is allowed.")
     return Program(tuple(ordered))
 
 
@@ -151,19 +151,19 @@ def program_from_json(data: bytes) -> Program:
     """Return the program that `program_to_json` wrote. Raises InvalidArgument for anything else."""
     try:
         parts = []
-        said = json.loads(data)
-        for part in said["parts"]:
+        content = json.loads(data)
+        for part in content["parts"]:
             files = {path: base64.b64decode(text, validate=True) for path, text in part["files"].items()}
             parts.append(make_part(Kind(part["kind"]), part["name"], files))
-        return replace(make_program(parts), answers_once=said.get("answers_once") is True)
+        return replace(make_program(parts), answers_once=content.get("answers_once") is True)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise InvalidArgument("This is no program.", "It was written by something else, or is damaged.") from None
 
 
 def changed_parts(before: Program, after: Program) -> list[str]:
     """Return the refs of the parts that are not the same in both."""
-    one, other = ({(part.ref, part.tree) for part in program.parts} for program in (before, after))
-    return sorted({ref for ref, _ in one ^ other})
+    old_parts, new_parts = ({(part.ref, part.tree) for part in program.parts} for program in (before, after))
+    return sorted({ref for ref, _ in old_parts ^ new_parts})
 
 
 def diff_programs(before: Program, after: Program, most: int | None = MAX_DIFF) -> str:

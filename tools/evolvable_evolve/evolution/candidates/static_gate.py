@@ -53,8 +53,12 @@ class TaskLeak:
     def __str__(self) -> str:
         if self.source == "prompt":
             return f"it repeats words of task {self.task}: {self.words}"
-        whose = {"val": "a task of validation", "expected": "an expected answer", "judge": "what a judge looks for"}
-        return f"it repeats words of {whose[self.source]}"
+        owner_names = {
+            "val": "a task of validation",
+            "expected": "an expected answer",
+            "judge": "what a judge looks for",
+        }
+        return f"it repeats words of {owner_names[self.source]}"
 
 
 class LeakCorpus:
@@ -225,17 +229,17 @@ def check_candidate(
     candidate: Program,
     *,
     corpus: LeakCorpus,
-    known: Container[str] = (),
+    known_digests: Container[str] = (),
     limits: SizeLimits = SizeLimits(),
     moves_skills: bool = False,
 ) -> GateReport:
     """Return the findings on a candidate. Pure: runs no code, calls no model, deterministic.
 
     parent: the program that it was made from; findings on the parent are not repeated. corpus: of the tasks of train
-    and val. known: digests of all programs of the run. moves_skills: agents may own other skills of the program
+    and val. known_digests: digests of all programs of the run. moves_skills: agents may own other skills of the program
     than before; a person sees that at adoption.
     """
-    if candidate.digest == parent.digest or candidate.digest in known:
+    if candidate.digest == parent.digest or candidate.digest in known_digests:
         what = "it is what it was made of" if candidate.digest == parent.digest else "the run has had this program"
         return GateReport((GateFinding("duplicate", "", "", what),))
     found: list[GateFinding] = []
@@ -246,7 +250,11 @@ def check_candidate(
     for part, old in _changed_parts(parent, candidate):
         was = _with_skills_of(part, old, candidate) if moves_skills and old is not None else old
         known_findings = _settings_of_owner(part, parent) if moves_skills and old is None else frozenset()
-        found += [one for one in _check_part(part, old, was, texts, corpus, limits) if one.text not in known_findings]
+        found += [
+            finding
+            for finding in _check_part(part, old, was, texts, corpus, limits)
+            if finding.text not in known_findings
+        ]
     return GateReport(tuple(sorted(found, key=lambda finding: not finding.blocks)))
 
 
@@ -278,14 +286,14 @@ def _settings_of_owner(part: ProgramPart, parent: Program) -> frozenset[str]:
     if part.kind is not Kind.AGENT or part.main is None:
         return frozenset()
     grants = read_grants(parse_document(part.main))
-    agents = [one.main for one in parent.parts if one.kind is Kind.AGENT and one.main is not None]
-    if all(grants.widened(read_grants(parse_document(main))) for main in agents):
+    agents = [agent.main for agent in parent.parts if agent.kind is Kind.AGENT and agent.main is not None]
+    if all(grants.list_added_grants(read_grants(parse_document(main))) for main in agents):
         return frozenset()
     found = scan(None, part.files, part.kind).findings
     return frozenset(
-        _finding_text(one)
-        for one in found
-        if one.rule.startswith("front.") and one.excerpt.startswith(_SHARED_SETTINGS)
+        _finding_text(finding)
+        for finding in found
+        if finding.rule.startswith("front.") and finding.excerpt.startswith(_SHARED_SETTINGS)
     )
 
 
@@ -373,8 +381,8 @@ def review_change(before: Program, after: Program) -> ChangeReview:
     gained, found = dict[str, None](), dict[str, None]()
     for part, old in _changed_parts(before, after):
         result = scan(old.files if old is not None else None, part.files, part.kind)
-        gained |= dict.fromkeys(f"{part.ref}: {one}" for one in result.capabilities.added)
-        found |= dict.fromkeys(f"{one.severity}: {part.ref}: {one}" for one in result.findings)
+        gained |= dict.fromkeys(f"{part.ref}: {capability}" for capability in result.capabilities.added)
+        found |= dict.fromkeys(f"{finding.severity}: {part.ref}: {finding}" for finding in result.findings)
     diff = programs.diff_programs(before, after, most=None)
     return ChangeReview(diff=diff, capabilities=list(gained), findings=list(found))
 
@@ -403,9 +411,9 @@ def find_executable_change(before: Program, after: Program, executor: str) -> st
 def _changed_parts(before: Program, after: Program) -> Iterator[tuple[ProgramPart, ProgramPart | None]]:
     old = before.by_ref
     for part in after.parts:
-        known = old.get(part.ref)
-        if known is None or known.tree != part.tree:
-            yield part, known
+        previous = old.get(part.ref)
+        if previous is None or previous.tree != part.tree:
+            yield part, previous
 
 
 def _is_inert(path: str, data: bytes) -> bool:

@@ -125,10 +125,10 @@ def read_client_version(binary: str, environment: Mapping[str, str]) -> str:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "its name or its environment has a zero byte"
         raise ClientError(f"{printable_line(binary)} cannot be started: {why}.", hint) from None
-    said = printable_line(ran.out.decode("utf-8", "replace").strip())
-    if ran.code != 0 or not said:
+    version = printable_line(ran.out.decode("utf-8", "replace").strip())
+    if ran.code != 0 or not version:
         raise ClientError(f"{printable_line(binary)} --version ended with {ran.code} and said nothing of use.", hint)
-    return said
+    return version
 
 
 class ClientDirs(NamedTuple):
@@ -219,8 +219,8 @@ class ClientExecutor(ABC):
         reads = self._client.get("skill_tool")
         if reads and reads not in tools and any(part.kind is Kind.SKILL for part in program.parts):
             return f"the program has skills, and the model may not use {reads} here"
-        there = installation.find_shadowing_skills(program, self.skill_dirs(workspace))
-        return f"another skill has the name of a part: {', '.join(there)}" if there else ""
+        shadowing = installation.find_shadowing_skills(program, self.skill_dirs(workspace))
+        return f"another skill has the name of a part: {', '.join(shadowing)}" if shadowing else ""
 
     def _prepare(self, program: Program, place: ClientDirs, workspace: Path) -> ClientCall | Rollout:
         for folder in (place.home, place.config, place.temporary):
@@ -257,10 +257,10 @@ def build_environment(settings: ClientSettings, place: ClientDirs, more: Mapping
     Nothing in it leads to the library: the answers to the tasks lie there.
     """
     removed = CLIENTS["environment"]["removed"]
-    kept = {name for name in settings.environment if name not in removed and not name.startswith("EVOLVABLE_")}
-    given = {name: value for name, value in settings.environment.items() if name in kept}
+    names = {name for name in settings.environment if name not in removed and not name.startswith("EVOLVABLE_")}
+    inherited = {name: value for name, value in settings.environment.items() if name in names}
     own = {"HOME": place.home, "USERPROFILE": place.home, "TMPDIR": place.temporary, "TEMP": place.temporary}
-    return given | {name: str(path) for name, path in own.items()} | {REVIEWING_VARIABLE: "1", **more}
+    return inherited | {name: str(path) for name, path in own.items()} | {REVIEWING_VARIABLE: "1", **more}
 
 
 def build_prompt(task: Task) -> str:
@@ -301,7 +301,7 @@ def make_rollout(
     return Rollout(
         output=seen.output,
         trace=redactor.redact(seen.trace)[0],
-        usage=make_usage(seen.given, seen.got, seen.calls, price, seen.cost),
+        usage=make_usage(seen.input_tokens, seen.output_tokens, seen.calls, price, seen.cost),
         wall=wall,
         read=tuple(seen.read),
         outcome=end.outcome,

@@ -65,14 +65,14 @@ _AGAIN = 0.05  # seconds between two tries to stop a command that is just being 
 
 async def run_command(
     command: Sequence[str],
-    given: bytes = b"",
+    stdin: bytes = b"",
     *,
     timeout: float,
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
     most: int = MAX_OUTPUT,
 ) -> ProcessResult:
-    """Run an argument list with `given` as its input and return how it ended; `{python}` is this interpreter.
+    """Run an argument list with `stdin` as its input and return how it ended; `{python}` is this interpreter.
 
     At the timeout (seconds; the code is None then), and when the caller is cancelled, its whole process group is
     killed. folder: where it runs. environment: all of it, by default ours. most: bytes of its output, at which it is
@@ -84,7 +84,7 @@ async def run_command(
 
     def run() -> None:
         try:
-            ended.set_result(children.run(command, given, timeout, folder=folder, environment=environment, most=most))
+            ended.set_result(children.run(command, stdin, timeout, folder=folder, environment=environment, most=most))
         except BaseException as error:  # raised where the result is awaited
             ended.set_exception(error)
 
@@ -134,7 +134,7 @@ def start_problem(error: Exception) -> str:
 async def run_confined(
     what: Confinement,
     sandbox: Sandbox | None,
-    given: bytes = b"",
+    stdin: bytes = b"",
     *,
     outside: Mapping[str, str] | None = None,
     most: int = MAX_OUTPUT,
@@ -146,7 +146,7 @@ async def run_confined(
     """
     if sandbox is None:
         return await run_command(
-            what.command, given, timeout=what.seconds, folder=what.workspace, environment=outside, most=most
+            what.command, stdin, timeout=what.seconds, folder=what.workspace, environment=outside, most=most
         )
     command = tuple(sandbox.python if part == PYTHON_PLACEHOLDER else part for part in what.command)
     # The sandbox writes the changed workspace into this file, outside of what the command sees.
@@ -157,16 +157,16 @@ async def run_confined(
         argv = sandbox.argv(replace(what, command=command), back)
         ran = await run_command(
             argv,
-            given,
+            stdin,
             timeout=what.seconds,
             folder=what.workspace.parent,
             environment=sandbox.outside(os.environ),
             most=most,
         )
         if ran.code == NOT_SET_UP:
-            said = ran.err.decode(errors="replace").strip()[-500:]
+            stderr_text = ran.err.decode(errors="replace").strip()[-500:]
             # After a timeout nothing comes back, because the file may be cut off.
-            raise SandboxOutputError(f"The sandbox failed: {said or 'it did not say why'}.")
+            raise SandboxOutputError(f"The sandbox failed: {stderr_text or 'it did not say why'}.")
         if what.returns and ran.code is not None and back.stat().st_size:
             await asyncio.to_thread(bring_back, back, what.workspace, what.limits.size)
         return ran
@@ -198,7 +198,7 @@ class CommandHost:
         command: Sequence[str],
         workspace: Path,
         seconds: float,
-        given: bytes = b"",
+        stdin: bytes = b"",
         *,
         readable: Iterable[Path] = (),
         returns: bool = True,
@@ -218,7 +218,7 @@ class CommandHost:
             returns=returns,
             linked=self.links.get(task, ()),
         )
-        return await run_confined(what, self.sandbox, given, outside=self.environment)
+        return await run_confined(what, self.sandbox, stdin, outside=self.environment)
 
 
 UNCONFINED = CommandHost()
@@ -275,17 +275,17 @@ async def open_workspace(
 async def _run_setup(task: Task, command: Sequence[str], work: Path, host: CommandHost) -> None:
     word = command[0]
     # The task set names these files, so one in a hidden folder stays hidden.
-    named = {path: path.resolve() for path in named_files(command)}
-    shown = [path for path, real in named.items() if not any(real.is_relative_to(one) for one in host.hidden)]
+    paths = {path: path.resolve() for path in named_files(command)}
+    readable = [path for path, real in paths.items() if not any(real.is_relative_to(folder) for folder in host.hidden)]
     try:
-        ran = await host.run(command, work, _SETUP_S, readable=shown, task=task.id)
+        ran = await host.run(command, work, _SETUP_S, readable=readable, task=task.id)
     except (OSError, SandboxOutputError) as error:
         why = start_problem(error).rstrip(".")
         raise WorkspaceError(f"The setup of task {task.id} could not start {word}: {why}.") from None
     if ran.code != 0:
-        said = ran.err.decode(errors="replace").strip()[-500:]
+        stderr_text = ran.err.decode(errors="replace").strip()[-500:]
         ended = "took too long" if ran.code is None else f"ended with exit code {ran.code}"
-        raise WorkspaceError(f"The setup of task {task.id} {ended}: {word}: {said or 'it said nothing'}")
+        raise WorkspaceError(f"The setup of task {task.id} {ended}: {word}: {stderr_text or 'it said nothing'}")
 
 
 def remove_stale_workspaces(place: Path) -> None:
@@ -354,8 +354,8 @@ class Trajectory:
     output: str = ""
     steps: list[str] = field(default_factory=list)
     read: dict[str, None] = field(default_factory=dict)
-    given: int = 0
-    got: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
     calls: int = 0
     cost: float | None = None
     attempts: list[ModelAttempt] = field(default_factory=list)
@@ -366,17 +366,17 @@ class Trajectory:
     trouble: str = ""
     limit: bool = False
 
-    def moves(self) -> None:
+    def note_progress(self) -> None:
         """Note that the model has said or done something."""
         self.progress, self.trouble = True, ""
 
-    def step(self, who: str, what: object) -> None:
+    def add_step(self, speaker: str, what: object) -> None:
         """Add one step to the trace."""
         text = what if isinstance(what, str) else json.dumps(what, ensure_ascii=False, default=str)
         middle = f"{text[: MAX_STEP // 2]} […] {text[-MAX_STEP // 2 :]}" if len(text) > MAX_STEP else text
-        self.steps.append(f"{who}: {middle}")
+        self.steps.append(f"{speaker}: {middle}")
 
-    def reads(self, text: str, places: Mapping[str, Path]) -> None:
+    def note_reads(self, text: str, places: Mapping[str, Path]) -> None:
         """Note the parts whose files a path or a command names."""
         for ref, place in places.items():
             # A path may begin at the configuration, without the folders above it.
@@ -417,10 +417,10 @@ def classify_end(seen: Trajectory, *, timed_out: bool, code: int | None, last_wo
     return TrajectoryEnd()
 
 
-def _infrastructure_end(why: str, said: str) -> TrajectoryEnd:
-    """Return the end of a run that failed for other reasons than the program. said: by the client, if anything."""
-    detail = f"{why}: {printable_line(said)}" if said.strip() else why
-    return TrajectoryEnd(TrialOutcome.INFRA_ERROR, detail, _parse_wait(said))
+def _infrastructure_end(why: str, message: str) -> TrajectoryEnd:
+    """Return the end of a run that failed for other reasons than the program. message: by the client, if anything."""
+    detail = f"{why}: {printable_line(message)}" if message.strip() else why
+    return TrajectoryEnd(TrialOutcome.INFRA_ERROR, detail, _parse_wait(message))
 
 
 def _classify_failure(seen: Trajectory) -> TrajectoryEnd:
@@ -439,11 +439,11 @@ def _parse_wait(text: str) -> float | None:
     """Return the seconds that a provider asks for, 0 where it is busy without a time, None where it is not busy."""
     if not _BUSY.search(text):
         return None
-    said = _WAIT.search(text)
-    if said is None:
+    match = _WAIT.search(text)
+    if match is None:
         return 0.0
-    unit = (said[2] or "s").lower()
-    return float(said[1]) * (0.001 if unit == "ms" else 60.0 if unit.startswith("m") else 1.0)
+    unit = (match[2] or "s").lower()
+    return float(match[1]) * (0.001 if unit == "ms" else 60.0 if unit.startswith("m") else 1.0)
 
 
 def iter_events(out: bytes) -> Iterator[Mapping[str, Any]]:

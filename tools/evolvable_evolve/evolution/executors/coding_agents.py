@@ -61,24 +61,24 @@ class ClaudeExecutor(ClientExecutor):
         return ClientCall(tuple(command), environment, lambda out: read_claude_events(out, installed), model)
 
 
-def claude_access(given: Mapping[str, str]) -> tuple[ModelAccess, dict[str, str]]:
+def claude_access(environment: Mapping[str, str]) -> tuple[ModelAccess, dict[str, str]]:
     """Return what the relay lets through for this environment, and the variables that the client gets instead.
 
     The key stays outside. A sign-in of the client's own is read inside, from its file.
     """
     client = agent_cli.CLIENTS["claude"]
-    address, held = given.get("ANTHROPIC_BASE_URL") or client["address"], client["held_key"]
+    address, placeholder_key = environment.get("ANTHROPIC_BASE_URL") or client["address"], client["held_key"]
     inside = {"ANTHROPIC_BASE_URL": agent_cli.relay_address(address)}
     headers: dict[str, str] = {}
     # The client needs some key to start. The relay replaces it by the real one.
-    if key := given.get("ANTHROPIC_API_KEY"):
+    if key := environment.get("ANTHROPIC_API_KEY"):
         headers |= key_header(API_KEY, key)
-        inside["ANTHROPIC_API_KEY"] = held
-    if token := given.get("ANTHROPIC_AUTH_TOKEN") or given.get("CLAUDE_CODE_OAUTH_TOKEN"):
-        name = "ANTHROPIC_AUTH_TOKEN" if "ANTHROPIC_AUTH_TOKEN" in given else "CLAUDE_CODE_OAUTH_TOKEN"
+        inside["ANTHROPIC_API_KEY"] = placeholder_key
+    if token := environment.get("ANTHROPIC_AUTH_TOKEN") or environment.get("CLAUDE_CODE_OAUTH_TOKEN"):
+        name = "ANTHROPIC_AUTH_TOKEN" if "ANTHROPIC_AUTH_TOKEN" in environment else "CLAUDE_CODE_OAUTH_TOKEN"
         headers |= key_header(BEARER, token)
-        inside[name] = held
-    return ModelAccess(address, frozenset(client["paths"]), headers, given.get("HTTPS_PROXY")), inside
+        inside[name] = placeholder_key
+    return ModelAccess(address, frozenset(client["paths"]), headers, environment.get("HTTPS_PROXY")), inside
 
 
 def read_claude_events(out: bytes, installed: InstalledProgram) -> Trajectory:
@@ -101,8 +101,8 @@ def read_claude_events(out: bytes, installed: InstalledProgram) -> Trajectory:
             _read_result(seen, event)
     if not seen.ended:  # stopped before its end: the sum over its messages is the best figure
         seen.calls = len(messages)
-        seen.given = sum(map(_input_tokens, messages.values()))
-        seen.got = sum(_int_field(usage, "output_tokens") for usage in messages.values())
+        seen.input_tokens = sum(map(_input_tokens, messages.values()))
+        seen.output_tokens = sum(_int_field(usage, "output_tokens") for usage in messages.values())
     return seen
 
 
@@ -115,20 +115,20 @@ def _read_content(seen: Trajectory, kind: str, message: Mapping[str, Any], insta
         if block.get("type") == "tool_use":
             _read_tool_use(seen, block, installed)
         elif block.get("type") == "tool_result":
-            seen.step("error" if block.get("is_error") else "result", _content_text(block.get("content")))
+            seen.add_step("error" if block.get("is_error") else "result", _content_text(block.get("content")))
         elif block.get("type") == "text" and block.get("text"):
             # Messages with this name are the client's own, such as a notice of a limit.
             if kind == "assistant" and message.get("model") != "<synthetic>":
-                seen.moves()
+                seen.note_progress()
                 seen.output = str(block["text"])
-            seen.step("agent" if kind == "assistant" else "shown", str(block["text"]))
+            seen.add_step("agent" if kind == "assistant" else "shown", str(block["text"]))
 
 
 def _read_tool_use(seen: Trajectory, block: Mapping[str, Any], installed: InstalledProgram) -> None:
-    name, given = str(block.get("name")), block.get("input")
-    values = given if isinstance(given, dict) else {}
-    seen.moves()
-    seen.step(f"tool {name}", values)
+    name, tool_input = str(block.get("name")), block.get("input")
+    values = tool_input if isinstance(tool_input, dict) else {}
+    seen.note_progress()
+    seen.add_step(f"tool {name}", values)
     refs = [f"{Kind.AGENT}:{values.get('subagent_type')}"]
     if name == "Skill":
         refs.append(f"{Kind.SKILL}:{values.get('skill') or values.get('command')}")
@@ -139,20 +139,20 @@ def _read_tool_use(seen: Trajectory, block: Mapping[str, Any], installed: Instal
     # Any text of the input may be a path or a command.
     for value in values.values():
         if isinstance(value, str):
-            seen.reads(value, installed.places)
+            seen.note_reads(value, installed.places)
 
 
 def _read_result(seen: Trajectory, event: Mapping[str, Any]) -> None:
     seen.ended = True
     usage = event.get("usage")
     if isinstance(usage, dict):
-        seen.given, seen.got = _input_tokens(usage), _int_field(usage, "output_tokens")
+        seen.input_tokens, seen.output_tokens = _input_tokens(usage), _int_field(usage, "output_tokens")
     seen.calls = _int_field(event, "num_turns") or 1
     cost = event.get("total_cost_usd")
     seen.cost = float(cost) if isinstance(cost, int | float) else None
     if isinstance(event.get("result"), str) and not event.get("is_error"):
         seen.output = event["result"]
-        seen.moves()
+        seen.note_progress()
     status = event.get("api_error_status")
     seen.status = status if isinstance(status, int) else None
     subtype = str(event.get("subtype"))
@@ -160,8 +160,8 @@ def _read_result(seen: Trajectory, event: Mapping[str, Any]) -> None:
     # Older clients name no subtype.
     if event.get("is_error") or subtype not in ("success", "None"):
         errors = event.get("errors")
-        said = "; ".join(map(str, errors)) if isinstance(errors, list) else ""
-        seen.failure = str(event.get("result") or said or subtype)
+        message = "; ".join(map(str, errors)) if isinstance(errors, list) else ""
+        seen.failure = str(event.get("result") or message or subtype)
 
 
 # Tokens from the cache are input as well.
@@ -237,12 +237,12 @@ def codex_access(settings: ClientSettings) -> tuple[ModelAccess, str, dict[str, 
     The key stays outside. A sign-in of the client's own is read inside, from its file.
     """
     try:
-        said = tomllib.loads(settings.config)
+        parsed = tomllib.loads(settings.config)
     # The client itself reports a configuration that it cannot read.
     except ValueError:
-        said = {}
-    provider = said.get("model_providers", {}).get(said.get("model_provider", ""))
-    given, client = settings.environment, agent_cli.CLIENTS["codex"]
+        parsed = {}
+    provider = parsed.get("model_providers", {}).get(parsed.get("model_provider", ""))
+    environment, client = settings.environment, agent_cli.CLIENTS["codex"]
     # A provider of the person's configuration has its own address and name of the key.
     if isinstance(provider, dict) and isinstance(provider.get("base_url"), str):
         address, name = provider["base_url"], str(provider.get("env_key") or "")
@@ -250,13 +250,13 @@ def codex_access(settings: ClientSettings) -> tuple[ModelAccess, str, dict[str, 
         pointed = []
     else:
         name = "OPENAI_API_KEY"
-        signed_in = settings.credentials is not None and not given.get(name)
+        signed_in = settings.credentials is not None and not environment.get(name)
         usual = client["signed_in_address" if signed_in else "address"]
-        address, config = given.get("OPENAI_BASE_URL") or usual, settings.config
+        address, config = environment.get("OPENAI_BASE_URL") or usual, settings.config
         pointed = [f"openai_base_url={json.dumps(agent_cli.relay_address(address))}"]
-    key = given.get(name)
+    key = environment.get(name)
     headers = key_header(BEARER, key or "")
-    access = ModelAccess(address, frozenset(client["paths"]), headers, given.get("HTTPS_PROXY"))
+    access = ModelAccess(address, frozenset(client["paths"]), headers, environment.get("HTTPS_PROXY"))
     return access, config, {name: client["held_key"]} if key else {}, pointed
 
 
@@ -279,7 +279,7 @@ def read_codex_events(out: bytes, installed: InstalledProgram) -> Trajectory:
             seen.failure = str(error.get("message") if isinstance(error, dict) else error)
         elif kind == "error":
             seen.trouble = str(event.get("message"))
-            seen.step("error", seen.trouble)
+            seen.add_step("error", seen.trouble)
     # A run that was cut off reports no usage, but has asked its model.
     seen.calls = seen.calls or int(seen.progress)
     return seen
@@ -289,24 +289,24 @@ def _read_item(seen: Trajectory, kind: str, item: Mapping[str, Any], installed: 
     what = item.get("type")
     if what == "command_execution":
         command = str(item.get("command"))
-        seen.moves()
+        seen.note_progress()
         if kind == "item.started":
-            seen.step("command", command)
+            seen.add_step("command", command)
         else:
-            seen.step(f"exit {item.get('exit_code')}", str(item.get("aggregated_output")))
+            seen.add_step(f"exit {item.get('exit_code')}", str(item.get("aggregated_output")))
             # Codex reads a skill by a command, and no other event reports that.
-            seen.reads(command, installed.places)
+            seen.note_reads(command, installed.places)
     elif kind == "item.completed" and what == "agent_message":
-        seen.moves()
+        seen.note_progress()
         seen.output = str(item.get("text"))
-        seen.step("agent", seen.output)
+        seen.add_step("agent", seen.output)
     # Reasoning is no step: it is a summary, and not in every version.
     elif kind == "item.completed" and what != "reasoning":
         if what in ("file_change", "mcp_tool_call", "web_search", "todo_list"):
-            seen.moves()
+            seen.note_progress()
         if used := find_used_tool(str(item.get("tool")), str(item.get("server")), installed.places):
             seen.read.setdefault(used)
-        seen.step(str(what), {key: value for key, value in item.items() if key not in ("id", "type")})
+        seen.add_step(str(what), {key: value for key, value in item.items() if key not in ("id", "type")})
 
 
 def _add_usage(seen: Trajectory, usage: object) -> None:
@@ -314,5 +314,5 @@ def _add_usage(seen: Trajectory, usage: object) -> None:
         return
     numbers = {name: value for name, value in usage.items() if isinstance(value, int)}
     seen.calls += 1
-    seen.given += numbers.get("input_tokens", 0)
-    seen.got += numbers.get("output_tokens", 0)
+    seen.input_tokens += numbers.get("input_tokens", 0)
+    seen.output_tokens += numbers.get("output_tokens", 0)

@@ -75,10 +75,10 @@ class CommandExecutor:
         Raises Refused when the person did not name the command, or names another one now.
         """
         check_named_executor(spec, host)
-        there = {path: directory / path for path in files}
+        places = {path: directory / path for path in files}
         # Unchanged files are not written again, because the integrity guard would hash them again.
         base.write_below(
-            directory, {p: d for p, d in files.items() if not there[p].exists() or there[p].read_bytes() != d}
+            directory, {p: d for p, d in files.items() if not places[p].exists() or places[p].read_bytes() != d}
         )
         return cls(
             spec["command"],
@@ -95,13 +95,13 @@ class CommandExecutor:
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
         """Return the rollout of a task by the command."""
         folder = write_program(program, workspace.parent / PROGRAM_DIR)
-        given = _executor_input(task, program, repeat, workspace, folder)
+        stdin = _executor_input(task, program, repeat, workspace, folder)
         started = time.monotonic()
         # Until the command reports more: one call, and its price unknown unless it is free.
         unknown = ModelUsage(calls=1, cost=0.0 if self._free else None)
-        shown = (folder, *self._shown)
+        readable = (folder, *self._shown)
         try:
-            ran = await self._host.run(self.command, workspace, task.timeout_s, given, readable=shown, task=task.id)
+            ran = await self._host.run(self.command, workspace, task.timeout_s, stdin, readable=readable, task=task.id)
         except SandboxOutputError as error:
             return Rollout("", usage=unknown, outcome=TrialOutcome.INFRA_ERROR, detail=error.text)
         except OSError as error:
@@ -116,8 +116,8 @@ class CommandExecutor:
         try:
             return _make_rollout(_parse_answer(ran), wall, unknown)
         except _InvalidAnswer as error:
-            said = ran.err.decode(errors="replace").strip()[-500:]
-            why = CRASHED + (f"{error}; it said: {said}" if said else str(error))
+            stderr_text = ran.err.decode(errors="replace").strip()[-500:]
+            why = CRASHED + (f"{error}; it said: {stderr_text}" if stderr_text else str(error))
             # No infrastructure error: a program whose wrong answers end the command would be run again until one fits.
             return Rollout("", usage=unknown, wall=wall, outcome=TrialOutcome.FAIL, detail=why)
 
@@ -127,12 +127,12 @@ def check_named_executor(spec: Mapping[str, Any], host: HostContext) -> None:
     # Without names the caller is the person, at a terminal.
     if host.commands is None:
         return
-    named, name = host.commands["executors"], str(spec.get("name") or "")
+    named_commands, name = host.commands["executors"], str(spec.get("name") or "")
     if not name:
         text = "The executor of this run is a command line, and commands are named by a person."
-        raise Refused(text, f"{named.hint} Then start a new run with that name.")
+        raise Refused(text, f"{named_commands.hint} Then start a new run with that name.")
     # The words are compared and not the name: a person may name another command by it.
-    if list(named.get(name).words) != list(spec["command"]):
+    if list(named_commands.get(name).words) != list(spec["command"]):
         hint = "Start a new run, or have the person name the command as it was."
         raise Refused(f"The executor {name} is another command now than when the run began.", hint)
 
@@ -168,7 +168,7 @@ def _executor_input(task: Task, program: Program, repeat: int, workspace: Path, 
         }
         for part in program.parts
     ]
-    told = {
+    request = {
         "task_id": task.id,
         "prompt": task.prompt,
         "category": task.category,
@@ -177,7 +177,7 @@ def _executor_input(task: Task, program: Program, repeat: int, workspace: Path, 
         "workspace": str(workspace),
         "program": {"digest": program.digest, "folder": str(folder), "resources": resources},
     }
-    return json.dumps(told).encode("ascii")
+    return json.dumps(request).encode("ascii")
 
 
 def _parse_answer(ran: ProcessResult) -> Mapping[str, Any]:
@@ -197,11 +197,13 @@ def _parse_answer(ran: ProcessResult) -> Mapping[str, Any]:
 
 
 def _make_rollout(answer: Mapping[str, Any], wall: float, unknown: ModelUsage) -> Rollout:
-    outcome, retry_after, told = answer.get("outcome"), answer.get("retry_after"), answer.get("usage")
-    if told is not None:
-        given, got, calls = (int(told.get(name, 0)) for name in ("input_tokens", "output_tokens", "calls"))
-        cost = unknown.cost if told.get("cost") is None else float(told["cost"])
-        unknown = ModelUsage(given, got, calls if "calls" in told else unknown.calls, cost)
+    outcome, retry_after, usage = answer.get("outcome"), answer.get("retry_after"), answer.get("usage")
+    if usage is not None:
+        input_tokens, output_tokens, calls = (
+            int(usage.get(name, 0)) for name in ("input_tokens", "output_tokens", "calls")
+        )
+        cost = unknown.cost if usage.get("cost") is None else float(usage["cost"])
+        unknown = ModelUsage(input_tokens, output_tokens, calls if "calls" in usage else unknown.calls, cost)
     return Rollout(
         answer.get("output", ""),
         tuple(map(str, answer.get("read", ()))),

@@ -45,10 +45,12 @@ def find_missing_tools(program: Program, tools: Collection[str]) -> list[str]:
 def find_needed_tools(part: ProgramPart) -> set[str]:
     """Return the tools that a part needs, without the conditions on their use."""
     scripts = part.kind is Kind.SKILL and any(path.endswith(_SCRIPTS) for path in part.files)
-    said = _main_document(part).fields.get("allowed-tools")
-    named = ", ".join(map(str, said)) if isinstance(said, list) else said if isinstance(said, str) else ""
+    declared = _main_document(part).fields.get("allowed-tools")
+    text = (
+        ", ".join(map(str, declared)) if isinstance(declared, list) else declared if isinstance(declared, str) else ""
+    )
     # In `Bash(git add:*), Read` the words in brackets are conditions.
-    return ({COMMAND_TOOL} if scripts else set()) | set(_TOOL.findall(re.sub(r"\([^)]*\)", "", named)))
+    return ({COMMAND_TOOL} if scripts else set()) | set(_TOOL.findall(re.sub(r"\([^)]*\)", "", text)))
 
 
 _STARTED = ("hooks", "mcpServers", "mcp-servers", "mcp_servers")
@@ -235,8 +237,8 @@ def part_body(part: ProgramPart) -> str:
 
 def part_description(part: ProgramPart) -> str:
     """Return the description in a part's main file; '' where it has none."""
-    said = _main_document(part).fields.get("description")
-    return said if isinstance(said, str) else ""
+    description = _main_document(part).fields.get("description")
+    return description if isinstance(description, str) else ""
 
 
 CANARY_SKILL = "canary-word"
@@ -290,8 +292,8 @@ async def run_canary(executor: Executor, folder: Path, token: str = "", timeout:
     installed = await _run_canary_arm(executor, task, canary_program(token), folder / "canary-installed")
     why = _canary_problem(token, installed, empty)
     usage = add_usage(installed.usage, empty.usage)
-    asked = (*empty.attempts, *installed.attempts)
-    return CanaryResult(executor.fingerprint, not why, why, installed.output, empty.output, usage, asked)
+    attempts = (*empty.attempts, *installed.attempts)
+    return CanaryResult(executor.fingerprint, not why, why, installed.output, empty.output, usage, attempts)
 
 
 async def _run_canary_arm(executor: Executor, task: Task, program: Program, folder: Path) -> Rollout:

@@ -72,7 +72,7 @@ class Toolbox:
         """The program's skills."""
         return [part for part in self.program.parts if part.kind is Kind.SKILL]
 
-    def declared(self) -> list[dict[str, Any]]:
+    def declare_tools(self) -> list[dict[str, Any]]:
         """Return the tools in the API's form. Without skills there is no tool to read them."""
         here, at = "the folder you work in", "Its path there."
         tools = [
@@ -85,8 +85,8 @@ class Toolbox:
             tools.append(_tool_schema("read_skill", "Returns a file of a skill.", name=f"One of: {names}.", path=path))
         for name, (part, spec) in self.runnable.items():
             # A model reads the description, and the program may be untrusted.
-            said = bound_text(part_description(part), trusted=False)
-            tools.append({"name": name, "description": said, "input_schema": dict(spec.schema)})
+            description = bound_text(part_description(part), trusted=False)
+            tools.append({"name": name, "description": description, "input_schema": dict(spec.schema)})
         return tools
 
     @cached_property
@@ -95,26 +95,26 @@ class Toolbox:
         tools = (part for part in self.program.parts if part.kind is Kind.TOOL)
         return {f"tool_{part.name}": (part, spec) for part in tools if (spec := find_run_spec(part)) is not None}
 
-    def told(self) -> str:
+    def describe_skills(self) -> str:
         """Return the model's first text about the skills; '' without any."""
         if not self.skills:
             return ""
         lines = "\n".join(f"- {part.name}: {part_description(part)}" for part in self.skills)
         return f"You have these skills. Read one with read_skill before you do what it is for.\n{lines}"
 
-    async def use(self, name: str, given: object) -> str:
+    async def use(self, name: str, arguments: object) -> str:
         """Return the result of a tool. Raises ToolUseError."""
-        values = given if isinstance(given, dict) else {}
+        values = arguments if isinstance(arguments, dict) else {}
         if name in self.runnable:
             return _truncate(await self._run(name, values))
         if name == "read_skill":
-            return self._skill(_string_argument(values, "name"), str(values.get("path") or "SKILL.md"))
-        known = {"list_files": self._list, "read_file": self._read, "write_file": self._write}
-        if name not in known:
+            return self._read_skill(_string_argument(values, "name"), str(values.get("path") or "SKILL.md"))
+        file_tools = {"list_files": self._list, "read_file": self._read, "write_file": self._write}
+        if name not in file_tools:
             raise ToolUseError(f"There is no tool {name[:60]}.")
         try:
             # Files in a thread, so that a slow disk does not stop the other trials.
-            return await asyncio.to_thread(known[name], values)
+            return await asyncio.to_thread(file_tools[name], values)
         except (OSError, ValueError) as error:
             raise ToolUseError(f"{getattr(error, 'strerror', None) or error}") from None
 
@@ -134,7 +134,7 @@ class Toolbox:
         except (EvolvableError, OSError) as error:
             raise ToolUseError(str(error)) from None
 
-    def _skill(self, name: str, path: str) -> str:
+    def _read_skill(self, name: str, path: str) -> str:
         part = next((part for part in self.skills if part.name == name), None)
         if part is None:
             raise ToolUseError(f"There is no skill {name[:60]}.")
@@ -276,9 +276,12 @@ class ModelExecutor:
 
     async def _converse(self, task: Task, toolbox: Toolbox, seen: Trajectory) -> TrajectoryEnd:
         try:
-            async with asyncio.timeout(task.timeout_s), Conversation(self._held(task, toolbox)) as held:
-                seen.attempts = held.attempts
-                await self._turns(held, toolbox, seen)
+            async with (
+                asyncio.timeout(task.timeout_s),
+                Conversation(self._conversation_settings(task, toolbox)) as conversation,
+            ):
+                seen.attempts = conversation.attempts
+                await self._turns(conversation, toolbox, seen)
         except TimeoutError:
             return classify_end(seen, timed_out=True, code=None, last_words="")
         except TurnFailed as error:
@@ -291,7 +294,7 @@ class ModelExecutor:
             return TrajectoryEnd(end.outcome, end.detail, end.wait if error.retry_after is None else error.retry_after)
         return classify_end(seen, timed_out=False, code=0, last_words="")
 
-    def _held(self, task: Task, toolbox: Toolbox) -> ConversationSettings:
+    def _conversation_settings(self, task: Task, toolbox: Toolbox) -> ConversationSettings:
         """Return the settings of the conversation about a task."""
         own = self._settings
         texts = [part_body(part) for part in toolbox.program.parts if part.kind in _TEXT_KINDS]
@@ -300,19 +303,19 @@ class ModelExecutor:
         return ConversationSettings(
             access,
             own.name or own.model,
-            "\n\n".join(filter(None, (SYSTEM_PROMPT, *texts, toolbox.told()))),
+            "\n\n".join(filter(None, (SYSTEM_PROMPT, *texts, toolbox.describe_skills()))),
             task.prompt,
-            toolbox.declared(),
+            toolbox.declare_tools(),
             own.max_tokens,
             task.timeout_s,
         )
 
-    async def _turns(self, held: Conversation, toolbox: Toolbox, seen: Trajectory) -> None:
+    async def _turns(self, conversation: Conversation, toolbox: Toolbox, seen: Trajectory) -> None:
         for _ in range(self._settings.max_turns):
-            turn = await held.turn()
+            turn = await conversation.turn()
             _note_turn(turn, seen)
             if turn.uses:
-                held.add_results([(use, *await _run_tool_use(toolbox, use, seen)) for use in turn.uses])
+                conversation.add_results([(use, *await _run_tool_use(toolbox, use, seen)) for use in turn.uses])
             elif not turn.goes_on:
                 seen.ended = True
                 return
@@ -336,26 +339,26 @@ def _named_endpoint(spec: Mapping[str, Any], host: HostContext) -> ModelEndpoint
 def _add_usage(seen: Trajectory) -> None:
     """Add the usage of the attempts: the sum of the records is billed."""
     seen.calls = len(seen.attempts)
-    seen.given = sum(one.input_tokens for one in seen.attempts)
-    seen.got = sum(one.output_tokens for one in seen.attempts)
+    seen.input_tokens = sum(attempt.input_tokens for attempt in seen.attempts)
+    seen.output_tokens = sum(attempt.output_tokens for attempt in seen.attempts)
 
 
 def _note_turn(turn: ModelTurn, seen: Trajectory) -> None:
-    seen.moves()
+    seen.note_progress()
     if turn.text:
         seen.output = turn.text
-        seen.step("agent", turn.text)
+        seen.add_step("agent", turn.text)
     if turn.refused:
         # A model that declines under this program has failed under it: the score counts.
-        seen.step("refused", "the model declined to go on")
+        seen.add_step("refused", "the model declined to go on")
 
 
 async def _run_tool_use(toolbox: Toolbox, use: ToolUse, seen: Trajectory) -> tuple[str, bool]:
     """Return the result of a tool, and whether that is an error."""
-    seen.step(f"tool {use.name}", use.input)
+    seen.add_step(f"tool {use.name}", use.input)
     try:
-        said, wrong = await toolbox.use(use.name, use.input), False
+        result, wrong = await toolbox.use(use.name, use.input), False
     except ToolUseError as error:
-        said, wrong = str(error), True
-    seen.step("error" if wrong else "result", said)
-    return said, wrong
+        result, wrong = str(error), True
+    seen.add_step("error" if wrong else "result", result)
+    return result, wrong

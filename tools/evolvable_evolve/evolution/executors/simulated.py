@@ -51,17 +51,17 @@ class TaskTruth:
 
 def parse_truth(task: Task) -> TaskTruth:
     """Return the truth in the tags of a task; raises InvalidArgument for a chance outside 0 to 1."""
-    told: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     # Other tags, without a colon, are the task set's own.
     for tag in task.tags:
         name, colon, value = tag.partition(":")
         if colon:
-            told.setdefault(name, []).append(value)
+            values.setdefault(name, []).append(value)
     return TaskTruth(
-        frozenset(told.get("needs", ())),
-        frozenset(told.get("broken_by", ())),
-        _parse_chance(task, told.get("chance", ["1"])[-1]),
-        _parse_chance(task, told.get("without", ["0"])[-1]),
+        frozenset(values.get("needs", ())),
+        frozenset(values.get("broken_by", ())),
+        _parse_chance(task, values.get("chance", ["1"])[-1]),
+        _parse_chance(task, values.get("without", ["0"])[-1]),
     )
 
 

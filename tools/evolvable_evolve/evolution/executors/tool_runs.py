@@ -37,22 +37,22 @@ class ToolSandbox:
     hidden: tuple[Path, ...] = ()
 
 
-def encode_input(name: str, spec: RunSpec, given: Mapping[str, Any]) -> bytes:
+def encode_input(name: str, spec: RunSpec, arguments: Mapping[str, Any]) -> bytes:
     """Return the input of a tool as JSON. Raise InvalidArgument where it is too long or does not fit the schema."""
     try:
-        data = json.dumps(given, allow_nan=False).encode()
+        data = json.dumps(arguments, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError):
         raise InvalidArgument(f"The input of {name} is no JSON.", "It is one JSON object.") from None
     if len(data) > MAX_INPUT:
         raise InvalidArgument(f"The input of {name} has {len(data):,} bytes.", f"The limit is {MAX_INPUT:,}.")
     # A dict, because the schema's validator knows no other mapping.
-    if fault := schema_problem(dict(given), spec.schema):
+    if fault := schema_problem(dict(arguments), spec.schema):
         raise InvalidArgument(f"The input does not fit the schema of {name}: {fault}.")
     return data
 
 
 async def run_tool_command(
-    name: str, spec: RunSpec, command: tuple[str, ...], folder: Path, given: bytes, host: ToolSandbox
+    name: str, spec: RunSpec, command: tuple[str, ...], folder: Path, stdin: bytes, host: ToolSandbox
 ) -> str:
     """Return the output of a tool's command. Raise ToolFailed where it fails or reaches a limit.
 
@@ -74,7 +74,7 @@ async def run_tool_command(
             # Its folder is removed, so nothing has to come back.
             returns=False,
         )
-        ran = await run_confined(what, host.sandbox, given, most=MAX_OUTPUT)
+        ran = await run_confined(what, host.sandbox, stdin, most=MAX_OUTPUT)
     except OSError as error:
         raise ToolFailed(f"{name} could not be started: {error.strerror or error}.") from None
     finally:
@@ -90,13 +90,13 @@ def _limits(seconds: float) -> ResourceLimits:
 
 def _output(name: str, spec: RunSpec, ran: ProcessResult) -> str:
     # An error message may hold instructions for the model that reads it.
-    said = bound_text(" ".join(ran.err.decode("utf-8", "replace")[-MAX_ERROR:].split())).strip() or "it said nothing"
+    message = bound_text(" ".join(ran.err.decode("utf-8", "replace")[-MAX_ERROR:].split())).strip() or "it said nothing"
     if ran.too_long:
         raise ToolFailed(f"{name} wrote more than {MAX_OUTPUT:,} bytes and was stopped.")
     if ran.code is None:
         raise ToolFailed(f"{name} took longer than {spec.timeout_s:g} s and was stopped.")
     if ran.code == LIMIT_REACHED:
-        raise ToolFailed(f"{name} used up what a run may use: {said}.")
+        raise ToolFailed(f"{name} used up what a run may use: {message}.")
     if ran.code:
-        raise ToolFailed(f"{name} ended with exit code {ran.code}: {said}.", "Check the input, or repair the tool.")
+        raise ToolFailed(f"{name} ended with exit code {ran.code}: {message}.", "Check the input, or repair the tool.")
     return ran.out.decode("utf-8", "replace")

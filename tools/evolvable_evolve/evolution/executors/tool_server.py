@@ -50,29 +50,29 @@ def answer(tools: "dict[str, Any]", message: "dict[str, Any]") -> None:
     params = message.get("params")
     params = params if isinstance(params, dict) else {}
     method = message["method"]
-    said: dict[str, Any]
+    reply: dict[str, Any]
     if method == "initialize":
         version = params.get("protocolVersion")
         server = {"name": "library", "version": "1"}
         # The client's own version, because these methods are the same in all of them.
-        known = version if isinstance(version, str) else _PROTOCOL
-        said = {"result": {"protocolVersion": known, "capabilities": {"tools": {}}, "serverInfo": server}}
+        protocol = version if isinstance(version, str) else _PROTOCOL
+        reply = {"result": {"protocolVersion": protocol, "capabilities": {"tools": {}}, "serverInfo": server}}
     elif method == "tools/list":
-        said = {"result": {"tools": [listed(tool) for tool in tools.values()]}}
+        reply = {"result": {"tools": [describe_tool(tool) for tool in tools.values()]}}
     elif method == "tools/call" and params.get("name") in tools:
-        text, wrong = called(tools[params["name"]], params.get("arguments") or {})
-        said = {"result": {"content": [{"type": "text", "text": text}], "isError": wrong}}
+        text, wrong = call_tool(tools[params["name"]], params.get("arguments") or {})
+        reply = {"result": {"content": [{"type": "text", "text": text}], "isError": wrong}}
     elif method == "ping":
-        said = {"result": {}}
+        reply = {"result": {}}
     else:
-        said = {"error": {"code": -32601, "message": "there is no such method or tool"}}
-    line = json.dumps({"jsonrpc": "2.0", "id": message["id"], **said})
+        reply = {"error": {"code": -32601, "message": "there is no such method or tool"}}
+    line = json.dumps({"jsonrpc": "2.0", "id": message["id"], **reply})
     with _WRITING:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
 
 
-def listed(tool: "dict[str, Any]") -> "dict[str, Any]":
+def describe_tool(tool: "dict[str, Any]") -> "dict[str, Any]":
     """Return a tool as `tools/list` names it."""
     hints = {"readOnlyHint": False, "destructiveHint": False, "openWorldHint": False}
     return {
@@ -83,22 +83,24 @@ def listed(tool: "dict[str, Any]") -> "dict[str, Any]":
     }
 
 
-def problem(schema: "dict[str, Any]", given: object) -> str:
+def input_problem(schema: "dict[str, Any]", arguments: object) -> str:
     """Return what is wrong with an input: a missing, unknown or mistyped argument; '' for none.
 
     Deeper rules of a schema are left to the tool itself.
     """
-    if not isinstance(given, dict):
+    if not isinstance(arguments, dict):
         return "the input is no object"
     properties = schema.get("properties", {})
-    if missing := [name for name in schema.get("required", []) if name not in given]:
+    if missing := [name for name in schema.get("required", []) if name not in arguments]:
         return f"{missing[0]} is missing"
-    if schema.get("additionalProperties") is False and (more := [name for name in given if name not in properties]):
+    if schema.get("additionalProperties") is False and (more := [name for name in arguments if name not in properties]):
         return f"there is no argument {more[0][:60]}"
-    for name, value in given.items():
+    for name, value in arguments.items():
         kind = properties.get(name, {}).get("type") if isinstance(properties.get(name), dict) else None
         kinds = kind if isinstance(kind, list) else [kind] if kind else []
-        if kinds and not any(isinstance(value, _TYPES[one]) and is_plain(one, value) for one in kinds):
+        if kinds and not any(
+            isinstance(value, _TYPES[json_type]) and is_plain(json_type, value) for json_type in kinds
+        ):
             return f"{name} is not of type {', '.join(kinds)}"
     return ""
 
@@ -108,12 +110,12 @@ def is_plain(kind: str, value: object) -> bool:
     return kind == "boolean" or not isinstance(value, bool)
 
 
-def called(tool: "dict[str, Any]", given: object) -> "tuple[str, bool]":
+def call_tool(tool: "dict[str, Any]", arguments: object) -> "tuple[str, bool]":
     """Run a tool; return its output, or what went wrong, and whether it went wrong."""
-    if wrong := problem(tool["schema"], given):
+    if wrong := input_problem(tool["schema"], arguments):
         return f"{tool['name']}: {wrong}.", True
     argv = [sys.executable if word == "{python}" else word for word in tool["argv"]]
-    kept = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work,
         tempfile.TemporaryFile() as out,
@@ -121,11 +123,11 @@ def called(tool: "dict[str, Any]", given: object) -> "tuple[str, bool]":
     ):
         try:
             # In our process group: what a trial leaves is stopped with it.
-            process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=out, stderr=err, cwd=work, env=kept)
+            process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=out, stderr=err, cwd=work, env=environment)
         except OSError as error:
             return f"{tool['name']} could not be started: {error.strerror}.", True
         try:
-            process.communicate(json.dumps(given).encode(), timeout=tool["seconds"])
+            process.communicate(json.dumps(arguments).encode(), timeout=tool["seconds"])
         except subprocess.TimeoutExpired:
             return f"{tool['name']} took longer than {tool['seconds']:g} s.", True
         finally:
@@ -143,8 +145,8 @@ def read_end(name: str, code: int, out: Any, err: Any) -> "tuple[str, bool]":
         return f"{name} wrote more than {MAX_OUTPUT:,} bytes.", True
     if code:
         err.seek(max(0, err.seek(0, os.SEEK_END) - MAX_ERROR))
-        said = " ".join(err.read().decode("utf-8", "replace").split())
-        return f"{name} ended with exit code {code}: {said}", True
+        message = " ".join(err.read().decode("utf-8", "replace").split())
+        return f"{name} ended with exit code {code}: {message}", True
     return text.decode("utf-8", "replace"), False
 
 

@@ -97,7 +97,7 @@ class Ledger:
         on.
         """
         at = self._clock().isoformat(timespec="milliseconds")
-        made: list[LedgerRecord] = []
+        written: list[LedgerRecord] = []
         lines, last = bytearray(), self._last
         for type, fields in records:
             # ASCII, so that text with lone surrogates is kept as it is.
@@ -106,13 +106,13 @@ class Ledger:
             last = hashlib.sha256(last + data).hexdigest().encode()
             lines += b'{"length":%d,"sha256":"%b","record":%b}\n' % (len(data), last, data)
             # Parsed again, so that the record is what a reader of the file gets: lists, not tuples.
-            made.append(json.loads(data))
+            written.append(json.loads(data))
         self._write(bytes(lines))
         # After the write: a failed one leaves the chain at the last good line.
         self._last = last
         self._end += len(lines)
-        self.records.extend(made)
-        return made
+        self.records.extend(written)
+        return written
 
     def _write(self, data: bytes) -> None:
         try:
@@ -199,8 +199,8 @@ def _parse_line(line: bytes, last: bytes) -> tuple[LedgerRecord, bytes] | None:
         record = json.loads(data.decode("ascii"))
     except (ValueError, RecursionError):
         return None
-    known = isinstance(record, dict) and all(isinstance(record.get(key), str) for key in ("type", "at"))
-    return (record, head[2]) if known else None
+    is_record = isinstance(record, dict) and all(isinstance(record.get(key), str) for key in ("type", "at"))
+    return (record, head[2]) if is_record else None
 
 
 P = ParamSpec("P")
@@ -218,9 +218,9 @@ def translate_damage(function: Callable[P, T]) -> Callable[P, T]:
     """
 
     @functools.wraps(function)
-    def read(*args: P.args, **named: P.kwargs) -> T:
+    def read(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            return function(*args, **named)
+            return function(*args, **kwargs)
         except DAMAGE_ERRORS as error:
             text = f"The run's folder holds what no run writes ({type(error).__name__}: {ascii(str(error)[:80])})."
             raise LedgerDamaged(text, "Restore the folder from a backup, or start a new run.") from error
@@ -268,7 +268,7 @@ class RunDirectory:
         self.workspaces = path / "workspaces"
         self.log = path / "driver.log"
 
-    def keep(self, data: bytes | str) -> str:
+    def store_artifact(self, data: bytes | str) -> str:
         """Store a text and return its sha256, by which a record names it."""
         raw = data.encode("utf-8", "replace") if isinstance(data, str) else data
         name = hashlib.sha256(raw).hexdigest()
@@ -278,7 +278,7 @@ class RunDirectory:
             _write_durably(place, raw)
         return name
 
-    def kept(self, name: str) -> bytes:
+    def read_artifact(self, name: str) -> bytes:
         """Return what `keep` stored. Raises NotFound, or LibraryCorrupt when the bytes do not have this hash."""
         try:
             data = (self.path / "artifacts" / name).read_bytes()
@@ -296,21 +296,21 @@ class RunDirectory:
         # Most runs were never purged and have no list.
         except (OSError, UnicodeDecodeError):
             return False
-        wanted = (file, hashlib.sha256(data).hexdigest())
+        key = (file, hashlib.sha256(data).hexdigest())
         try:
-            return any((one["file"], one["after"]) == wanted for one in [json.loads(line) for line in lines])
+            return any((record["file"], record["after"]) == key for record in [json.loads(line) for line in lines])
         except (ValueError, TypeError, LookupError, RecursionError):
             raise LibraryCorrupt(f"purged.jsonl of run {self.id} was changed.", "Start a new run.") from None
 
-    def keep_json(self, value: Any) -> str:
+    def store_json(self, value: Any) -> str:
         """Store a value as JSON and return its name."""
-        return self.keep(json.dumps(value, sort_keys=True, ensure_ascii=False))
+        return self.store_artifact(json.dumps(value, sort_keys=True, ensure_ascii=False))
 
-    def kept_json(self, name: str) -> Any:
+    def read_json(self, name: str) -> Any:
         """Return a value that `keep_json` stored. Raises as `kept`."""
-        return json.loads(self.kept(name))
+        return json.loads(self.read_artifact(name))
 
-    def keep_program(self, program: Program) -> None:
+    def store_program(self, program: Program) -> None:
         """Store a program under its digest."""
         place = self.path / "programs" / f"{program.digest}.json"
         if not place.exists():
@@ -329,15 +329,15 @@ class RunDirectory:
             raise LibraryCorrupt(f"Program {digest[:12]} of run {self.id} was changed.", "Start a new run.")
         return program
 
-    def leave_answer(self, question: str, answer: Any) -> None:
+    def write_answer(self, question: str, answer: Any) -> None:
         """Write an answer for the driver, who records it in the ledger."""
         # The id becomes a part of a path.
         if not _QUESTION.fullmatch(question):
             text = f"{ascii(question[:80])} is no id of a question."
             raise InvalidArgument(text, "evolve_pending names those that wait.")
-        self.leave(f"answers/{question}.json", json.dumps(answer).encode("ascii"))
+        self.write_file(f"answers/{question}.json", json.dumps(answer).encode("ascii"))
 
-    def leave(self, path: str, data: bytes) -> None:
+    def write_file(self, path: str, data: bytes) -> None:
         """Write a file of the run, below its folder."""
         _write_durably(self.path / path, data)
 
@@ -354,9 +354,9 @@ class RunDirectory:
         """Whether somebody asked the driver to stop."""
         return (self.path / "stop").exists()
 
-    def request_stop(self, wanted: bool) -> None:
+    def request_stop(self, is_wanted: bool) -> None:
         """Ask the driver to stop at the next record, or take that back."""
-        self._set_flag("stop", wanted)
+        self._set_flag("stop", is_wanted)
 
     def mark_driver_starting(self, expected: bool, process: int = 0) -> None:
         """Record that a driver was started and does not hold its lock yet, or with `expected` False that this is over.
@@ -364,13 +364,13 @@ class RunDirectory:
         process: the driver's process id, once it is known.
         """
         if expected:
-            self.leave("starting", str(process or "").encode())
+            self.write_file("starting", str(process or "").encode())
         else:
             self._set_flag("starting", False)
 
     def _set_flag(self, name: str, on: bool) -> None:
         if on:
-            self.leave(name, b"")
+            self.write_file(name, b"")
         else:
             (self.path / name).unlink(missing_ok=True)
 
@@ -383,11 +383,11 @@ class RunDirectory:
         """Whether a process drives the run now."""
         # The check takes the driver's lock for a moment, also in the process that has just driven. One check at a
         # time, so that no check takes another one for a driver.
-        with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as locks:
             with contextlib.suppress(Timeout):  # the process of another check was stopped while it held the lock
-                held.enter_context(FileLock(self.path / "driver.ask.lock", timeout=_ASK_TIMEOUT, thread_local=False))
+                locks.enter_context(FileLock(self.path / "driver.ask.lock", timeout=_ASK_TIMEOUT, thread_local=False))
             try:
-                held.enter_context(self.driver_lock().acquire(timeout=0))
+                locks.enter_context(self.driver_lock().acquire(timeout=0))
             except Timeout:
                 return True
             return False
@@ -438,7 +438,7 @@ def create_run(home: Path, now: datetime, kind: str = EVOLVE_DIR) -> RunDirector
 def find_run(home: Path, run: str | None, kind: str = EVOLVE_DIR) -> RunDirectory:
     """Return the run with this id or an unambiguous beginning of it; without one the newest. Raises NoSuchRun."""
     ids = [folder.id for folder in iter_runs(home, kind)]
-    found = [one for one in ids if one.startswith(run)] if run else ids[:1]
+    found = [id_ for id_ in ids if id_.startswith(run)] if run else ids[:1]
     if len(found) != 1:
         what = f"{ascii(run[:40])} is no run." if run else "There is no run yet."
         raise NoSuchRun(what, f"The newest are {', '.join(ids[:3])}." if ids else f"{kind}_start makes one.")

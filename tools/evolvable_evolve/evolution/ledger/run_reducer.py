@@ -70,8 +70,8 @@ def apply_record(state: RunState, record: LedgerRecord) -> None:
             state.frontier = (state.base,)
             state.estimates, state.measured_at = read_estimates(record.get("estimates", {})), record.get("at", 0.0)
         case "asked":
-            known = (record["packet"], record["role"], record["iteration"], record["artifact"], record.get("at", ""))
-            state.packets[record["packet"]] = AskedQuestion(*known)
+            fields = (record["packet"], record["role"], record["iteration"], record["artifact"], record.get("at", ""))
+            state.packets[record["packet"]] = AskedQuestion(*fields)
         case "answered":
             _take_answer(state, record)
         case "selected":
@@ -119,9 +119,9 @@ def _check(state: RunState, record: LedgerRecord) -> None:
 
 def _take_answer(state: RunState, record: LedgerRecord) -> None:
     """Store the answer to a question, and add what it cost."""
-    asked = state.packets.get(record["packet"])
-    if asked is not None and record["artifact"]:  # a paid request without an artefact gave no answer
-        state.packets[asked.id] = replace(asked, answer=record["artifact"])
+    question = state.packets.get(record["packet"])
+    if question is not None and record["artifact"]:  # a paid request without an artefact gave no answer
+        state.packets[question.id] = replace(question, answer=record["artifact"])
     usage = ModelUsage(record["input_tokens"], record["output_tokens"], record["calls"], record["cost"])
     state.spend(f"role:{record['role']}", _spending(usage))
 
@@ -158,10 +158,10 @@ def _add_candidate(state: RunState, record: LedgerRecord) -> None:
     digest = record["candidate"]
     # The same program may be proposed twice; its first record counts.
     if digest and digest not in state.candidates:
-        made: dict[str, Any] = {name: tuple(record[name]) for name in ("parents", "operations", "changed")}
-        made |= {name: record[name] for name in ("name", "iteration", "summary", "size")}
-        made["answers"] = tuple(record.get("answers", ()))
-        state.candidates[digest] = RunCandidate(digest, **made)
+        fields: dict[str, Any] = {name: tuple(record[name]) for name in ("parents", "operations", "changed")}
+        fields |= {name: record[name] for name in ("name", "iteration", "summary", "size")}
+        fields["answers"] = tuple(record.get("answers", ()))
+        state.candidates[digest] = RunCandidate(digest, **fields)
 
 
 def _decide_structure(state: RunState, record: LedgerRecord) -> None:

@@ -76,8 +76,8 @@ class RunSpending:
 # A sum and not `fmean`, which raises for no values.
 def mean(values: Iterable[float]) -> float | None:
     """Return the mean, None of nothing."""
-    given = list(values)
-    return sum(given) / len(given) if given else None
+    numbers = list(values)
+    return sum(numbers) / len(numbers) if numbers else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,9 +269,9 @@ class RunState:
     @property
     def rejected(self) -> list[RunCandidate]:
         """Candidates that were tried and not admitted, oldest first: the next proposal gets them."""
-        kept = (CandidateDecision.ADMITTED, CandidateDecision.BASE)
+        accepted = (CandidateDecision.ADMITTED, CandidateDecision.BASE)
         tried = [self.candidates[digest] for digest in self.history]
-        return [candidate for candidate in tried if candidate.decision not in kept]
+        return [candidate for candidate in tried if candidate.decision not in accepted]
 
     def spend(self, purpose: str, spent: RunSpending) -> None:
         """Add to the bill under one purpose."""

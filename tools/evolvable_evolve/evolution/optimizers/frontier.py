@@ -88,8 +88,8 @@ class Frontier:
         worst = min(self.members, key=lambda member: member.rank, default=None)
         if worst is None or child.rank <= worst.rank:
             return FrontierOffer(self, AdmissionResult.BEHIND)
-        kept = tuple(member for member in full if member is not worst)
-        return FrontierOffer(replace(self, members=kept), AdmissionResult.ADMITTED)
+        remaining = tuple(member for member in full if member is not worst)
+        return FrontierOffer(replace(self, members=remaining), AdmissionResult.ADMITTED)
 
 
 async def _calibrate(run: RunContext) -> None:
@@ -104,8 +104,8 @@ async def _calibrate(run: RunContext) -> None:
     if base.parts:
         arms.append((NO_SKILL, 0))
     trials = await run.measure([(arm, task, repeat) for task in run.val for arm, repeat in arms], "calibrate/val")
-    first = mean_scores([one for one in trials if one.repeat < settings.repeats], base.digest)
-    again = mean_scores([one for one in trials if one.repeat == settings.repeats], base.digest)
+    first = mean_scores([trial for trial in trials if trial.repeat < settings.repeats], base.digest)
+    again = mean_scores([trial for trial in trials if trial.repeat == settings.repeats], base.digest)
     both = [task.id for task in run.val if task.id in first and task.id in again]
     differ = [task for task in both if first[task] != again[task]]
     noise = len(differ) / len(both) if both else 0.0
@@ -158,8 +158,8 @@ async def evaluate(run: RunContext, candidate: Program, against: Program) -> Eva
 
 
 def _pair_means(run: RunContext, before: Mapping[str, float], after: Mapping[str, float]) -> PairedScores:
-    one, other = ({task: [score] for task, score in scores.items()} for scores in (before, after))
-    return pair_scores(one, other, [task.id for task in run.val])
+    first, second = ({task: [score] for task, score in scores.items()} for scores in (before, after))
+    return pair_scores(first, second, [task.id for task in run.val])
 
 
 async def _screen(run: RunContext, candidate: Program, against: Program) -> tuple[str, CandidateDecision | None]:
@@ -167,8 +167,8 @@ async def _screen(run: RunContext, candidate: Program, against: Program) -> tupl
     record = state.step.get("screened")
     if record is None:
         before = state.candidates[against.digest].scores
-        known, bar = [task for task in run.val if task.id in before], run.settings.fail_below
-        failed, passing = ([task for task in known if (before[task.id] < bar) is fails] for fails in (True, False))
+        measured, bar = [task for task in run.val if task.id in before], run.settings.fail_below
+        failed, passing = ([task for task in measured if (before[task.id] < bar) is fails] for fails in (True, False))
         sample = [*failed[:SCREEN_SIZE], *passing[:SCREEN_SIZE]]
         trials = await run.measure([(candidate, task, 0) for task in sample], f"screen/{state.iteration}")
         after = mean_scores(trials)
@@ -217,7 +217,7 @@ def commit_to_frontier(run: RunContext, evaluated: EvaluationResult) -> CommitRe
     offer = frontier.offer(child, gain=evaluated.delta, parent=parent)
     why = evaluated.why if offer.admitted else f"{offer.entry} ({evaluated.why})"
     decision = CandidateDecision.ADMITTED if offer.admitted else CandidateDecision.REJECTED
-    record_decision(run, decision, why, digest, tuple(one.digest for one in offer.frontier.members))
+    record_decision(run, decision, why, digest, tuple(member.digest for member in offer.frontier.members))
     return CommitResult(evaluated.candidate if offer.admitted else evaluated.against, offer.admitted, why)
 
 
@@ -237,23 +237,30 @@ async def _choose_finalist(run: RunContext) -> tuple[RunCandidate, float] | None
     """
     state = run.state
     base = state.candidates[state.base]
-    better = [one for one in state.members if one.digest != state.base and _mean_gain(one.scores, base.scores) > 0]
-    best = sorted(better, key=lambda one: (one.rank, -one.iteration), reverse=True)[:REMEASURED_BEST]
+    better = [
+        candidate
+        for candidate in state.members
+        if candidate.digest != state.base and _mean_gain(candidate.scores, base.scores) > 0
+    ]
+    best = sorted(better, key=lambda candidate: (candidate.rank, -candidate.iteration), reverse=True)[:REMEASURED_BEST]
     if not best:
         return None
     # A repeat that no comparison used, so that nothing comes from the cache.
     fresh = run.settings.repeats + 1
-    arms = [run.base, *(run.program(one.digest) for one in best)]
+    arms = [run.base, *(run.program(candidate.digest) for candidate in best)]
     trials = await run.measure([(arm, task, fresh) for task in run.val for arm in arms], "confirm/val")
     anew = {arm.digest: mean_scores(trials, arm.digest) for arm in arms}
     # A continued run has the record already.
     if not state.confirmed:
         run.note("confirmed", scores=anew)
-    pooled = {one.digest: _pool_scores(one.scores, anew[one.digest], run.settings.repeats) for one in (base, *best)}
-    standing = [one for one in best if _mean_gain(pooled[one.digest], pooled[base.digest]) > 0]
+    pooled = {
+        candidate.digest: _pool_scores(candidate.scores, anew[candidate.digest], run.settings.repeats)
+        for candidate in (base, *best)
+    }
+    standing = [candidate for candidate in best if _mean_gain(pooled[candidate.digest], pooled[base.digest]) > 0]
     if not standing:
         return None
-    finalist = max(standing, key=lambda one: (fmean(pooled[one.digest].values()), -one.size))
+    finalist = max(standing, key=lambda candidate: (fmean(pooled[candidate.digest].values()), -candidate.size))
     # The gain of the first measurement, as the other gates report it.
     return finalist, _mean_gain(finalist.scores, base.scores)
 

@@ -42,11 +42,11 @@ class _Group:
 
     @property
     def best(self) -> Evidence:
-        return max(self.rollouts, key=lambda one: one.trial.score or 0.0)
+        return max(self.rollouts, key=lambda rollout: rollout.trial.score or 0.0)
 
     @property
     def worst(self) -> Evidence:
-        return min(self.rollouts, key=lambda one: one.trial.score or 0.0)
+        return min(self.rollouts, key=lambda rollout: rollout.trial.score or 0.0)
 
     @property
     def differs(self) -> bool:
@@ -60,23 +60,23 @@ class _Group:
 
 def grpo(run: RunContext) -> Optimizer:
     """Return GRPO: as many rollouts of each task as `samples` says, compared within their task."""
-    return _comparing(run, _sample_groups)
+    return _make_optimizer(run, _sample_groups)
 
 
 def reinforce_pp(run: RunContext) -> Optimizer:
     """Return Reinforce++: one new rollout of each task, compared with the one before it."""
-    return _comparing(run, _sample_successors)
+    return _make_optimizer(run, _sample_successors)
 
 
-def _comparing(run: RunContext, sample: Any) -> Optimizer:
+def _make_optimizer(run: RunContext, sample: Any) -> Optimizer:
     async def reflect(traces: Sequence[Evidence], program: Program) -> Sequence[EditPlan]:
         # A continued run finds its rollouts in the ledger.
         groups = await sample(run, traces, program)
-        shown, guide = _comparison(groups)
+        rollouts, guide = _comparison(groups)
         # Without a failure there is nothing to repair.
-        if all(one.passed for one in shown):
+        if all(rollout.passed for rollout in rollouts):
             return []
-        return await search_operators.reflect(run, shown, program, guide)
+        return await search_operators.reflect(run, rollouts, program, guide)
 
     return Optimizer(reflect, partial(search_operators.select_intents, run), partial(search_operators.build, run))
 
@@ -85,16 +85,16 @@ async def _sample_groups(run: RunContext, traces: Sequence[Evidence], program: P
     """Run each task of the batch several times, and record the signals of each group."""
     found = await _rollouts(run, traces, program, run.settings.rollouts)
     groups, records, failed = list[_Group](), list[dict[str, Any]](), _failed_categories(traces)
-    for one in traces:
-        trials = found[one.task.id]
-        ratios = [surrogates.text_similarity(one.trial.output, trial.output) for trial in trials]
+    for trace in traces:
+        trials = found[trace.task.id]
+        ratios = [surrogates.text_similarity(trace.trial.output, trial.output) for trial in trials]
         signal = surrogates.group_signal([trial.score or 0.0 for trial in trials], ratios)
-        records.append({"task": one.task.id, **asdict(signal)})
+        records.append({"task": trace.task.id, **asdict(signal)})
         samples = [
             make_evidence(
                 run,
                 # A trial that did not count is no part of a group, and has no advantage.
-                one.task,
+                trace.task,
                 trial,
                 program,
                 failed,
@@ -110,18 +110,18 @@ async def _sample_groups(run: RunContext, traces: Sequence[Evidence], program: P
 async def _sample_successors(run: RunContext, traces: Sequence[Evidence], program: Program) -> list[_Group]:
     """Run each task of the batch once more, and record the signals of each new rollout."""
     found = await _rollouts(run, traces, program, 1)
-    reference = await run.measure([(run.base, one.task, 0) for one in traces], f"train/{run.state.iteration}/base")
+    reference = await run.measure([(run.base, trace.task, 0) for trace in traces], f"train/{run.state.iteration}/base")
     groups, records, failed = list[_Group](), list[dict[str, Any]](), _failed_categories(traces)
-    for one, base in zip(traces, reference, strict=True):
+    for trace, base in zip(traces, reference, strict=True):
         # The rollout that the batch already has is the first of the pair.
-        pair = [replace(one, sample=_sample(1, 2))]
-        for trial in found[one.task.id]:
-            ratio = surrogates.text_similarity(one.trial.output, trial.output)
+        pair = [replace(trace, sample=_sample(1, 2))]
+        for trial in found[trace.task.id]:
+            ratio = surrogates.text_similarity(trace.trial.output, trial.output)
             to_base = surrogates.text_similarity(base.output if base.outcome.counts else "", trial.output)
             signal = surrogates.reinforce_signal(trial.score or 0.0, ratio, to_base)
-            records.append({"task": one.task.id, **asdict(signal)})
+            records.append({"task": trace.task.id, **asdict(signal)})
             sample = _sample(2, 2, advantage=signal.advantage, ratio=ratio)
-            pair.append(make_evidence(run, one.task, trial, program, failed, sample))
+            pair.append(make_evidence(run, trace.task, trial, program, failed, sample))
         groups.append(_Group(pair))
     _record_signals(run, records, groups)
     return groups
@@ -133,9 +133,9 @@ async def _rollouts(
     """Return new rollouts of each task under the program that count. They are billed as trials."""
     first = FIRST_SAMPLE + run.state.iteration * ROUND
     # No other iteration has these repeats, so none of them comes from the cache.
-    requests = [(program, one.task, first + number) for one in traces for number in range(count)]
+    requests = [(program, trace.task, first + number) for trace in traces for number in range(count)]
     trials = await run.measure(requests, f"train/{run.state.iteration}/samples")
-    found: dict[str, list[Trial]] = {one.task.id: [] for one in traces}
+    found: dict[str, list[Trial]] = {trace.task.id: [] for trace in traces}
     for trial in trials:
         if trial.outcome.counts:
             found[trial.task].append(trial)
@@ -143,7 +143,7 @@ async def _rollouts(
 
 
 def _failed_categories(traces: Sequence[Evidence]) -> Counter[str]:
-    return Counter(one.task.category for one in traces if not one.passed)
+    return Counter(trace.task.category for trace in traces if not trace.passed)
 
 
 def _sample(number: int, of: int, **signals: float) -> dict[str, float]:
@@ -165,10 +165,12 @@ def _comparison(groups: Sequence[_Group]) -> tuple[list[Evidence], QuestionGuide
     # The widest contrast first, because a question may be cut to a few.
     contrasts = sorted((group for group in groups if group.differs), key=lambda group: -group.gap)
     alike = [group.worst for group in groups if not group.differs]
-    shown = [one for group in contrasts for one in (group.worst, group.best)]
-    shown += [one for one in alike if not one.passed] + [one for one in alike if one.passed][:MAX_PASSED]
+    rollouts = [rollout for group in contrasts for rollout in (group.worst, group.best)]
+    rollouts += [rollout for rollout in alike if not rollout.passed] + [rollout for rollout in alike if rollout.passed][
+        :MAX_PASSED
+    ]
     pairs = [
         {"task": group.best.task.id, "better": dict(group.best.sample or {}), "worse": dict(group.worst.sample or {})}
         for group in contrasts
     ]
-    return shown, QuestionGuide(CONTRASTS, {"contrasts": pairs})
+    return rollouts, QuestionGuide(CONTRASTS, {"contrasts": pairs})

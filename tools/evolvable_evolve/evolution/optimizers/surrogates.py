@@ -32,24 +32,24 @@ def tokenize(text: str) -> list[str]:
     return _TOKEN.findall(text)[:MAX_TOKENS]
 
 
-def edit_distance(one: Sequence[str], other: Sequence[str]) -> int:
+def edit_distance(first: Sequence[str], second: Sequence[str]) -> int:
     """Return the Levenshtein distance of two sequences of tokens.
 
     The bit-parallel algorithm of Myers (1999) in the form of Hyyrö (2003): exact, and one addition of long integers for
     each token, so two answers of 4,000 tokens take some hundredths of a second. Written here because the libraries for
     it are compiled, and nothing else needs them.
     """
-    if not one or not other:
-        return len(one) + len(other)
+    if not first or not second:
+        return len(first) + len(second)
     # By token, the positions in `one`, one bit each.
     places: dict[str, int] = {}
-    for at, token in enumerate(one):
+    for at, token in enumerate(first):
         places[token] = places.get(token, 0) | 1 << at
-    size, last = len(one), 1 << len(one) - 1
+    size, last = len(first), 1 << len(first) - 1
     whole = (1 << size) - 1
     # Bits of a column of the distance table: where it rises and where it falls by one. `distance` is its last cell.
     plus, minus, distance = whole, 0, size
-    for token in other:
+    for token in second:
         here = places.get(token, 0)
         same = here | minus
         zero = (((here & plus) + plus) ^ plus) | same
@@ -60,16 +60,16 @@ def edit_distance(one: Sequence[str], other: Sequence[str]) -> int:
     return distance
 
 
-def token_similarity(one: Sequence[str], other: Sequence[str]) -> float:
+def token_similarity(first: Sequence[str], second: Sequence[str]) -> float:
     """Return η = 1 - distance / longer length of two token sequences (E.3.6); 0 where either is empty, or both are."""
-    if not one or not other:
+    if not first or not second:
         return 0.0
-    return 1.0 - edit_distance(one, other) / max(len(one), len(other))
+    return 1.0 - edit_distance(first, second) / max(len(first), len(second))
 
 
-def text_similarity(one: str, other: str) -> float:
+def text_similarity(first: str, second: str) -> float:
     """Return η of two texts."""
-    return token_similarity(tokenize(one), tokenize(other))
+    return token_similarity(tokenize(first), tokenize(second))
 
 
 @dataclass(frozen=True, slots=True)

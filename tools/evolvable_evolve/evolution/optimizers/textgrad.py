@@ -41,16 +41,16 @@ def program_variables(run: RunContext, program: Program) -> list[ResourceVariabl
     found = []
     for part in program.parts:
         if part.kind in run.mask.kinds and part.ref not in run.mask.fixed and not part.is_frozen:
-            found += [one for one in list_variables(part, _files(part)) if one.evolvable]
+            found += [variable for variable in list_variables(part, _files(part)) if variable.evolvable]
     return found
 
 
 def smallest_variables(variables: Sequence[ResourceVariable]) -> list[ResourceVariable]:
     """Return variables that do not overlap and together cover most: sections, else whole files; descriptions last."""
     # A file with sections is covered by them, except for its text before the first.
-    divided = {file_of(one.id) for one in variables if one.role == "section"}
-    found = [one for one in variables if (one.role == FILE) is not (file_of(one.id) in divided)]
-    return sorted(found, key=lambda one: one.role == "description")
+    divided = {file_of(variable.id) for variable in variables if variable.role == "section"}
+    found = [variable for variable in variables if (variable.role == FILE) is not (file_of(variable.id) in divided)]
+    return sorted(found, key=lambda variable: variable.role == "description")
 
 
 def file_of(variable: str) -> str:
@@ -58,16 +58,16 @@ def file_of(variable: str) -> str:
     return variable.partition("#")[0]
 
 
-def overlap(one: str, other: str) -> bool:
+def overlap(first: str, second: str) -> bool:
     """Return whether two variables have text in common: they are one, or one is the file of the other."""
-    return one == other or (file_of(one) == file_of(other) and not ("#" in one and "#" in other))
+    return first == second or (file_of(first) == file_of(second) and not ("#" in first and "#" in second))
 
 
 def set_program_variables(program: Program, values: Mapping[str, str]) -> Program:
     """Return the program with these variables set. Raises InvalidArgument, Refused as `apply_variables`."""
     parts = []
     for part in program.parts:
-        own = {one: value for one, value in values.items() if one.startswith(f"{part.ref}/")}
+        own = {variable: value for variable, value in values.items() if variable.startswith(f"{part.ref}/")}
         if own:
             after = apply_variables(part, _files(part), own)
             part = make_part(part.kind, part.name, {path: file.data for path, file in after.items()})
@@ -112,21 +112,24 @@ async def _reflect(run: RunContext, traces: Sequence[Evidence], program: Program
     """Have every trial criticised (Loss and Backward), and return the buffers with a new critique."""
     variables = program_variables(run, program)
     waiting: NeedsAnswer | None = None
-    for one in traces:
-        question = critic_question(one, variables, redactor=run.redactor)
+    for trace in traces:
+        question = critic_question(trace, variables, redactor=run.redactor)
         try:
             answer = await run.ask(question)
         except NeedsAnswer as error:  # with a hand-off, all questions of a round are open at once
             waiting = waiting or error
             continue
-        _record_gradient(run, one, answer, program, variables)
+        _record_gradient(run, trace, answer, program, variables)
     if waiting is not None:
         raise waiting
     new = {
         name for record in run.state.gradients if record["iteration"] == run.state.iteration for name in record["to"]
     }
-    kept = {name: [run.folder.kept_json(one) for one in its] for name, its in gradient_buffers(run.state).items()}
-    return [VariableGradient(name, tuple(map(str, its))) for name, its in kept.items() if name in new]
+    buffers = {
+        name: [run.folder.read_json(artifact) for artifact in artifacts]
+        for name, artifacts in gradient_buffers(run.state).items()
+    }
+    return [VariableGradient(name, tuple(map(str, critiques))) for name, critiques in buffers.items() if name in new]
 
 
 def _record_gradient(
@@ -138,17 +141,17 @@ def _record_gradient(
 ) -> None:
     """Record a critic's answer on a trial and the variables that it goes to; once: a continued run comes here again."""
     state, task = run.state, evidence.task
-    if any((one["iteration"], one["task"]) == (state.iteration, task.id) for one in state.gradients):
+    if any((record["iteration"], record["task"]) == (state.iteration, task.id) for record in state.gradients):
         return
     hide = make_masker(task.expected, task.prompt)
     critique = hide(str(answer["critique"]).strip()[:MAX_CRITIQUE]) if answer["change"] else ""
     # Words that the program has already are no leak.
     texts = "\n".join(text for part in program.parts for text in part.texts.values())
     leaks = run.corpus.leaks(critique, texts)
-    known = {one.id for one in variables}
-    named = [name for name in dict.fromkeys(map(str, answer["variables"])) if name in known]
+    variable_ids = {variable.id for variable in variables}
+    chosen = [name for name in dict.fromkeys(map(str, answer["variables"])) if name in variable_ids]
     # A critique that names no variable goes to all of them, at their smallest.
-    to = named or [one.id for one in smallest_variables(variables)]
+    to = chosen or [variable.id for variable in smallest_variables(variables)]
     used = bool(critique) and not leaks
     run.note(
         "gradient",
@@ -157,8 +160,8 @@ def _record_gradient(
         passed=evidence.passed,
         change=bool(critique),
         to=to if used else [],
-        named=len(named),
-        artifact=run.folder.keep_json(critique) if used else "",
+        named=len(chosen),
+        artifact=run.folder.store_json(critique) if used else "",
         dropped=str(leaks[0]) if leaks else "",
     )
 
@@ -168,18 +171,18 @@ def gradient_buffers(state: RunState) -> dict[str, list[str]]:
     since, found = _last_commit(state), dict[str, list[str]]()
     for record in state.gradients:
         for name in record["to"] if record["iteration"] > since else ():
-            its = found.setdefault(name, [])
+            buffer = found.setdefault(name, [])
             # A repeated critique moves to the end, so that a buffer has each once.
-            if record["artifact"] in its:
-                its.remove(record["artifact"])
-            its.append(record["artifact"])
-            del its[:-MAX_GRADIENTS]
+            if record["artifact"] in buffer:
+                buffer.remove(record["artifact"])
+            buffer.append(record["artifact"])
+            del buffer[:-MAX_GRADIENTS]
     return found
 
 
 def _last_commit(state: RunState) -> int:
     """Return the number of the last iteration that was accepted, 0 without one."""
-    accepted = (one["iteration"] for one in state.iterations if one["decision"] == CandidateDecision.ADMITTED)
+    accepted = (record["iteration"] for record in state.iterations if record["decision"] == CandidateDecision.ADMITTED)
     return max(accepted, default=0)
 
 
@@ -188,9 +191,9 @@ async def _select(
 ) -> Sequence[VariableGradient]:
     """Return the variables with most critiques, as many as a proposal may edit, and none twice."""
     chosen: list[VariableGradient] = []
-    for one in sorted(gradients, key=lambda one: -len(one.critiques)):
-        if not any(overlap(one.variable, other.variable) for other in chosen):
-            chosen.append(one)
+    for gradient in sorted(gradients, key=lambda gradient: -len(gradient.critiques)):
+        if not any(overlap(gradient.variable, other.variable) for other in chosen):
+            chosen.append(gradient)
     return chosen[: search_operators.allowed_edits(run)]
 
 
@@ -199,37 +202,39 @@ async def _rewrite(run: RunContext, program: Program, changes: Sequence[Variable
     # A continued run has the candidate in the ledger, and asks nothing again.
     if (done := run.state.step.get("built")) is not None:
         return run.program(done["candidate"])
-    variables = {one.id: one for one in program_variables(run, program)}
+    variables = {variable.id: variable for variable in program_variables(run, program)}
     values: dict[str, str] = {}
-    for one in changes:
-        tried = _not_kept(run, one.variable)
-        question = rewrite_question(variables[one.variable], one.critiques, tried, redactor=run.redactor)
+    for change in changes:
+        tried = _rejected_values(run, change.variable)
+        question = rewrite_question(variables[change.variable], change.critiques, tried, redactor=run.redactor)
         value = str((await run.ask(question))["value"])
-        if value != variables[one.variable].value:
-            values[one.variable] = value
+        if value != variables[change.variable].value:
+            values[change.variable] = value
     after = set_program_variables(program, values) if values else program
     if after.digest == program.digest:
         return program
     run.mask.check(program, after)  # before anything of it is recorded; Improve checks again
-    said = one_line(next(one.critiques[-1] for one in changes if one.variable in values))
-    now = [one for one in run.state.gradients if one["iteration"] == run.state.iteration]
-    answered = tuple(one["task"] for one in now if set(one["to"]) & values.keys())
-    search_operators.record_candidate(run, program, after, [f"rewrite {name}" for name in values], said[:500], answered)
+    critique = one_line(next(change.critiques[-1] for change in changes if change.variable in values))
+    now = [record for record in run.state.gradients if record["iteration"] == run.state.iteration]
+    answered = tuple(record["task"] for record in now if set(record["to"]) & values.keys())
+    search_operators.record_candidate(
+        run, program, after, [f"rewrite {name}" for name in values], critique[:500], answered
+    )
     return after
 
 
-def _not_kept(run: RunContext, variable: str) -> list[dict[str, Any]]:
+def _rejected_values(run: RunContext, variable: str) -> list[dict[str, Any]]:
     """Return the values of a variable that were tried since the last commit and rejected, with their outcome."""
     state, found = run.state, list[dict[str, Any]]()
     since = _last_commit(state)
     for digest in state.history:
-        one = state.candidates[digest]
-        if one.iteration > since and one.decision is not CandidateDecision.ADMITTED:
-            its = {each.id: each.value or "" for each in program_variables(run, run.program(digest))}
-            gain = {} if one.delta is None else {"difference": round(one.delta, 4)}
-            if f"rewrite {variable}" in one.operations and variable in its:
-                value = shorten(its[variable], MAX_TRIED // 2, MAX_TRIED // 2)
-                found.append({"value": value, "outcome": str(one.decision), **gain})
+        candidate = state.candidates[digest]
+        if candidate.iteration > since and candidate.decision is not CandidateDecision.ADMITTED:
+            values = {each.id: each.value or "" for each in program_variables(run, run.program(digest))}
+            gain = {} if candidate.delta is None else {"difference": round(candidate.delta, 4)}
+            if f"rewrite {variable}" in candidate.operations and variable in values:
+                value = shorten(values[variable], MAX_TRIED // 2, MAX_TRIED // 2)
+                found.append({"value": value, "outcome": str(candidate.decision), **gain})
     return found[-MAX_GRADIENTS:]
 
 
@@ -247,9 +252,9 @@ def _convergence(run: RunContext) -> str:
         if record["iteration"] > since:
             rounds.setdefault(record["iteration"], []).append(record)
     last = list(rounds.values())[-QUIET_ROUNDS:]
-    if len(last) == QUIET_ROUNDS and not any(one["change"] for its in last for one in its):
+    if len(last) == QUIET_ROUNDS and not any(record["change"] for records in last for record in records):
         return f"the critic asked for no change in {QUIET_ROUNDS} rounds"
-    ends = [one["decision"] for one in state.iterations if one["decision"] not in _NO_CANDIDATE]
+    ends = [record["decision"] for record in state.iterations if record["decision"] not in _NO_CANDIDATE]
     refused = sum(1 for _ in takewhile(lambda end: end in _TURNED_DOWN, reversed(ends)))
     if most and refused >= most:
         return f"the gate rejected {refused} rewrites in a row"

@@ -79,34 +79,34 @@ class Diagnosis:
         return self.unique and self.tag is not RepairTag.HANDOFF
 
 
-def parse_diagnoses(answer: Mapping[str, Any], asked: ModelQuestion) -> tuple[Diagnosis, ...]:
-    """Return the diagnoses of an answer, at most one for each trial. asked: the question that was answered.
+def parse_diagnoses(answer: Mapping[str, Any], question: ModelQuestion) -> tuple[Diagnosis, ...]:
+    """Return the diagnoses of an answer, at most one for each trial. question: the question that was answered.
 
     A diagnosis is unique only with a quote from the evidence, and without a second cause for the same trial. A repair
     that does not fit its cause is replaced by the natural one. Diagnoses of tasks that were not shown are ignored.
     """
-    texts, found = _shown_texts(asked), dict[str, Diagnosis]()
-    for one in answer["diagnoses"]:
-        task, cause = str(one["task"]), FailureCause(one["cause"])
+    texts, found = _shown_texts(question), dict[str, Diagnosis]()
+    for item in answer["diagnoses"]:
+        task, cause = str(item["task"]), FailureCause(item["cause"])
         if task in found:
             if found[task].cause is not cause:
                 found[task] = replace(found[task], unique=False)
         elif task in texts:
             # On one line, because models break quotes differently.
-            shown = one_line(texts[task])
-            quotes = tuple(quote for quote in map(one_line, one.get("quotes", ())) if quote and quote in shown)
-            tag = next((fit for fit in REPAIRS[cause] if fit == one.get("repair")), REPAIRS[cause][0])
-            better = str(one.get("better_agent", "")) if cause is FailureCause.BAD_ASSIGNMENT else ""
-            found[task] = Diagnosis(task, cause, bool(one["only_cause"]) and bool(quotes), tag, quotes, better)
+            text = one_line(texts[task])
+            quotes = tuple(quote for quote in map(one_line, item.get("quotes", ())) if quote and quote in text)
+            tag = next((fit for fit in REPAIRS[cause] if fit == item.get("repair")), REPAIRS[cause][0])
+            better = str(item.get("better_agent", "")) if cause is FailureCause.BAD_ASSIGNMENT else ""
+            found[task] = Diagnosis(task, cause, bool(item["only_cause"]) and bool(quotes), tag, quotes, better)
     return tuple(found.values())
 
 
-def _shown_texts(asked: ModelQuestion) -> dict[str, str]:
+def _shown_texts(question: ModelQuestion) -> dict[str, str]:
     """Return the evidence of each task in one text; for a task that was run twice, of both runs."""
     texts: dict[str, str] = {}
-    for one in asked.data["evidence"]:
-        shown = (str(one.get(key, "")) for key in ("prompt", "answer", "trace", "feedback"))
-        texts[one["task"]] = "\n".join([texts.get(one["task"], ""), *shown])
+    for example in question.data["evidence"]:
+        words = (str(example.get(key, "")) for key in ("prompt", "answer", "trace", "feedback"))
+        texts[example["task"]] = "\n".join([texts.get(example["task"], ""), *words])
     return texts
 
 
@@ -137,7 +137,7 @@ class EditIntent:
     problem: str = ""
     modification: str = ""
 
-    def spoken(self) -> dict[str, str]:
+    def builder_fields(self) -> dict[str, str]:
         """Return the fields that a builder gets: nothing of the evidence, and no reasons."""
         return {key: str(value) for key, value in asdict(self).items() if value and key != "tasks"}
 
@@ -176,7 +176,7 @@ def structure_schema() -> dict[str, Any]:
 def parse_plan(
     answer: Mapping[str, Any],
     program: Program,
-    asked: ModelQuestion,
+    question: ModelQuestion,
     *,
     kinds: frozenset[Kind] = ALL_KINDS,
     max_edits: int = MAX_EDITS,
@@ -188,41 +188,41 @@ def parse_plan(
     structure. Of each resource the first intent is taken, and at most `max_edits` in all. An intent that repeats words
     of a task which the program does not say itself is left out: a builder cannot write down what it does not get.
 
-    asked: the question that was answered. corpus: of the open tasks. A plan has no intents when the answer had
+    question: the question that was answered. corpus: of the open tasks. A plan has no intents when the answer had
     none; InvalidPlan is raised when it had some and none may be built.
     """
-    found, known = parse_diagnoses(answer, asked), {one["task"] for one in asked.data["evidence"]}
+    found, task_ids = parse_diagnoses(answer, question), {example["task"] for example in question.data["evidence"]}
     unclear = {diagnosis.task for diagnosis in found if not diagnosis.local}
-    taken, dropped = dict[str, EditIntent](), list[str]()
-    for one in answer["intents"]:
+    accepted, dropped = dict[str, EditIntent](), list[str]()
+    for item in answer["intents"]:
         try:
-            intent = _parse_intent(one, program, known, unclear, kinds)
+            intent = _parse_intent(item, program, task_ids, unclear, kinds)
         except (InvalidEdit, InvalidRef) as error:
-            dropped.append(f"{one['op']} {ascii(str(one['ref'])[:80])}: {error.text}")
+            dropped.append(f"{item['op']} {ascii(str(item['ref'])[:80])}: {error.text}")
             continue
-        if intent.ref in taken:
+        if intent.ref in accepted:
             dropped.append(f"{intent.op} {intent.ref}: a second edit of the same resource.")
-        elif len(taken) == max_edits:
+        elif len(accepted) == max_edits:
             dropped.append(f"{intent.op} {intent.ref}: more than {max_edits} edits.")
         else:
-            taken[intent.ref] = intent
+            accepted[intent.ref] = intent
     if corpus is not None:
         before = "\n".join(text for part in program.parts for text in part.texts.values())
-        for ref, intent in list(taken.items()):
-            if leaks := corpus.leaks("\n".join(intent.spoken().values()), before):
+        for ref, intent in list(accepted.items()):
+            if leaks := corpus.leaks("\n".join(intent.builder_fields().values()), before):
                 dropped.append(f"{intent.op} {ref}: {leaks[0]}.")
-                del taken[ref]
-    if answer["intents"] and not taken:
+                del accepted[ref]
+    if answer["intents"] and not accepted:
         raise InvalidPlan(f"None of the intents can be built: {'; '.join(dropped)}", "The next iteration asks again.")
     summary, why = one_line(answer["summary"])[:500], str(answer["justification"])[:4_000]
-    return EditPlan(tuple(taken.values()), found, summary, why, tuple(dropped))
+    return EditPlan(tuple(accepted.values()), found, summary, why, tuple(dropped))
 
 
 def _parse_intent(
-    one: Mapping[str, Any], program: Program, known: Container[str], unclear: set[str], kinds: frozenset[Kind]
+    item: Mapping[str, Any], program: Program, task_ids: Container[str], unclear: set[str], kinds: frozenset[Kind]
 ) -> EditIntent:
-    op, parts, other = EditOperation(one["op"]), program.by_ref, ""
-    kind, name = parse_part_ref(str(one["ref"]))
+    op, parts, other = EditOperation(item["op"]), program.by_ref, ""
+    kind, name = parse_part_ref(str(item["ref"]))
     if kind not in kinds or kind is Kind.ENVIRONMENT:
         raise InvalidEdit(f"A {kind} may not be changed in this run.", "")
     # A create needs a free name, every other operation a part that is there.
@@ -231,20 +231,20 @@ def _parse_intent(
     if name in parts and parts[name].is_frozen:
         raise InvalidEdit("It is frozen.", "")
     if op in (EditOperation.SPLIT, EditOperation.MERGE):
-        second, other = parse_part_ref(str(one.get("other", "")))
+        second, other = parse_part_ref(str(item.get("other", "")))
         # A split makes the second resource, a merge needs it.
         if second not in kinds or (op is EditOperation.MERGE) is not (other in parts) or other == name:
             raise InvalidEdit(f"{ascii(other)} cannot be the second resource.", "")
-    tasks = tuple(task for task in dict.fromkeys(map(str, one["tasks"])) if task in known)
+    tasks = tuple(task for task in dict.fromkeys(map(str, item["tasks"])) if task in task_ids)
     if not tasks:
         raise InvalidEdit("Its tasks are none of those that were shown.", "")
     if all(task in unclear for task in tasks):
         raise InvalidEdit("The cause of what it answers is not clear, or no edit of a resource is the repair.", "")
     fields = ("capability", "inputs", "outputs", "problem", "modification")
-    said = {field: one_line(one.get(field, ""))[:MAX_FIELD] for field in fields}
-    if not any(said.values()):
+    texts = {field: one_line(item.get(field, ""))[:MAX_FIELD] for field in fields}
+    if not any(texts.values()):
         raise InvalidEdit("It does not say what to write.", "")
-    return EditIntent(op, name, tasks, other, **said)
+    return EditIntent(op, name, tasks, other, **texts)
 
 
 BUILDER_SCHEMA: dict[str, Any] = json.loads(Path(__file__).with_name("builder.schema.json").read_text("utf-8"))
@@ -253,12 +253,12 @@ BUILDER_SCHEMA: dict[str, Any] = json.loads(Path(__file__).with_name("builder.sc
 
 def parse_edits(answer: Mapping[str, Any], plan: EditPlan, max_edits: int = MAX_EDITS) -> tuple[ProgramEdit, ...]:
     """Return the edits that a builder wrote. Raises InvalidEdit when they are not those of the plan."""
-    edits = tuple(_parse_edit(one) for one in answer["edits"])
-    wanted = {(intent.op, intent.ref, intent.other) for intent in plan.intents}
+    edits = tuple(_parse_edit(item) for item in answer["edits"])
+    planned = {(intent.op, intent.ref, intent.other) for intent in plan.intents}
     # Other operations have no second resource, whatever the builder wrote there.
     for edit in edits:
         other = edit.other if edit.op in (EditOperation.SPLIT, EditOperation.MERGE) else ""
-        if (edit.op, edit.ref, other) not in wanted:
+        if (edit.op, edit.ref, other) not in planned:
             hint = "One edit for each intent, with its op and its ref."
             raise InvalidEdit(f"Nobody asked for {edit.op} {ascii(edit.ref[:80])}.", hint)
     if not 1 <= len(edits) <= max_edits:
@@ -266,24 +266,24 @@ def parse_edits(answer: Mapping[str, Any], plan: EditPlan, max_edits: int = MAX_
     return edits
 
 
-def _parse_edit(one: Mapping[str, Any]) -> ProgramEdit:
+def _parse_edit(item: Mapping[str, Any]) -> ProgramEdit:
     return ProgramEdit(
-        EditOperation(one["op"]),
-        str(one["ref"]),
-        tuple(TextEdit(change["path"], change["old"], change["new"]) for change in one.get("changes", ())),
-        _parse_files(one.get("files", ())) or None,
-        tuple(one.get("removed", ())),
-        str(one.get("other", "")),
-        _parse_files(one.get("other_files", ())) or None,
+        EditOperation(item["op"]),
+        str(item["ref"]),
+        tuple(TextEdit(change["path"], change["old"], change["new"]) for change in item.get("changes", ())),
+        _parse_files(item.get("files", ())) or None,
+        tuple(item.get("removed", ())),
+        str(item.get("other", "")),
+        _parse_files(item.get("other_files", ())) or None,
     )
 
 
-def _parse_files(given: Sequence[Mapping[str, str]]) -> dict[str, str]:
+def _parse_files(items: Sequence[Mapping[str, str]]) -> dict[str, str]:
     files: dict[str, str] = {}
-    for one in given:
-        if one["path"] in files:
-            raise InvalidEdit(f"The file {ascii(one['path'][:80])} is given twice.", "Give it once.")
-        files[one["path"]] = one["text"]
+    for item in items:
+        if item["path"] in files:
+            raise InvalidEdit(f"The file {ascii(item['path'][:80])} is given twice.", "Give it once.")
+        files[item["path"]] = item["text"]
     return files
 
 
@@ -303,23 +303,25 @@ def cards_wanted(edit: Restructure) -> tuple[str, ...]:
 
 def parse_cards(answer: Mapping[str, Any], program: Program, edit: Restructure) -> ProgramEdit:
     """Return the edit of a change of agents with the cards that a builder wrote. Raises InvalidEdit."""
-    wanted, cards = cards_wanted(edit), dict[str, AgentCard]()
-    for one in answer["cards"]:
-        ref = one["ref"]
-        if ref not in wanted or ref in cards:
-            raise InvalidEdit(f"Nobody asked for a card of {ascii(ref[:80])}.", f"One for each of {', '.join(wanted)}.")
-        description, responsibility = _card_line(one["description"]), _card_line(one["responsibility"])
+    expected_refs, cards = cards_wanted(edit), dict[str, AgentCard]()
+    for card in answer["cards"]:
+        ref = card["ref"]
+        if ref not in expected_refs or ref in cards:
+            raise InvalidEdit(
+                f"Nobody asked for a card of {ascii(ref[:80])}.", f"One for each of {', '.join(expected_refs)}."
+            )
+        description, responsibility = _card_line(card["description"]), _card_line(card["responsibility"])
         if not (description and responsibility):
             raise InvalidEdit(f"The card of {ref} does not say what it is for.", "Give description and responsibility.")
         rejected: dict[str, str] = {}
         # A neighbour that is not in the program would send work to nobody.
-        for neighbour in one.get("rejected_neighbours", ())[:MAX_LINES]:
+        for neighbour in card.get("rejected_neighbours", ())[:MAX_LINES]:
             if neighbour["ref"] == MAIN or neighbour["ref"] in program.by_ref:
                 rejected[neighbour["ref"]] = _card_line(neighbour["why"])
-        chosen, avoided = _card_lines(one["choose_when"]), _card_lines(one["not_when"])
-        more = _card_line(one.get("coordination", ""))
+        chosen, avoided = _card_lines(card["choose_when"]), _card_lines(card["not_when"])
+        more = _card_line(card.get("coordination", ""))
         cards[ref] = AgentCard(description, responsibility, chosen, avoided, rejected, more)
-    if missing := [ref for ref in wanted if ref not in cards]:
+    if missing := [ref for ref in expected_refs if ref not in cards]:
         raise InvalidEdit(f"There is no card of {', '.join(missing)}.", "Write one for each agent that is named.")
     first, second = edit.agents
     # An edit names first the resource that it makes or that stays.
@@ -332,5 +334,5 @@ def _card_line(text: object) -> str:
     return one_line(text).lstrip("#-`~>|* ")[:MAX_LINE]
 
 
-def _card_lines(given: Sequence[object]) -> tuple[str, ...]:
-    return tuple(line for line in map(_card_line, given[:MAX_LINES]) if line)
+def _card_lines(texts: Sequence[object]) -> tuple[str, ...]:
+    return tuple(line for line in map(_card_line, texts[:MAX_LINES]) if line)

@@ -81,8 +81,8 @@ class ModelQuestion:
 
     def packet(self) -> dict[str, Any]:
         """Return the question as JSON for a caller that answers it itself."""
-        shown = {"instructions": self.instructions, "data": self.data, "answer_schema": self.schema}
-        return {"question_id": self.id, "role": str(self.role), **shown, "how_to_answer": ""}
+        content = {"instructions": self.instructions, "data": self.data, "answer_schema": self.schema}
+        return {"question_id": self.id, "role": str(self.role), **content, "how_to_answer": ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class NoAnswer(ProviderError):
         self.usage, self.attempts = usage or ModelUsage(), tuple(attempts)
 
 
-def check_answer(question: ModelQuestion, value: object, who: str) -> dict[str, Any]:
+def check_answer(question: ModelQuestion, value: object, author: str) -> dict[str, Any]:
     """Return an answer that fits the question's schema. Raises WrongAnswer that says where it does not."""
     try:
         answer = json.loads(json.dumps(value, default=dict))  # mappings as dicts, tuples as lists
@@ -141,7 +141,7 @@ def check_answer(question: ModelQuestion, value: object, who: str) -> dict[str, 
     fault = schema_problem(answer, question.schema)
     if fault or not isinstance(answer, dict):
         hint = "Answer with one JSON object that fits answer_schema."
-        raise WrongAnswer(f"{who} answered by another schema: {fault or 'it is no object'}.", hint, {})
+        raise WrongAnswer(f"{author} answered by another schema: {fault or 'it is no object'}.", hint, {})
     return answer
 
 
@@ -162,10 +162,10 @@ class HandOffModel:
 
         What the caller spent on it is unknown here: no tokens, one call, no cost.
         """
-        given = self._find_answer(question.id)
-        if given is None:
+        answer = self._find_answer(question.id)
+        if answer is None:
             raise NeedsAnswer(question)
-        return ModelAnswer(check_answer(question, given, self.name), ModelUsage(calls=1), self.name)
+        return ModelAnswer(check_answer(question, answer, self.name), ModelUsage(calls=1), self.name)
 
 
 _TRIES, _BETWEEN = 20, 0.05  # attempts to end a model, and seconds between two
@@ -195,7 +195,7 @@ class PromptedModel:
 
         def run() -> None:
             try:
-                ended.set_result(self._asked(question))
+                ended.set_result(self._answer(question))
             except BaseException as error:  # raised where the answer is awaited
                 ended.set_exception(error)
 
@@ -219,27 +219,27 @@ class PromptedModel:
         if close is not None:
             close()
 
-    def _asked(self, question: ModelQuestion) -> ModelAnswer:
+    def _answer(self, question: ModelQuestion) -> ModelAnswer:
         spent = _QuestionSpending(self._price)
         try:
             try:
-                value = self._think(question, spent)
+                value = self._ask_once(question, spent)
             except WrongAnswer as error:
                 # Told the fault, a model usually corrects its answer. A third try is not paid.
-                value = self._think(question, spent, _AGAIN.format(error.text))
+                value = self._ask_once(question, spent, _AGAIN.format(error.text))
         except ProviderError as error:
             raise NoAnswer(str(error), error.hint, spent.usage, spent.attempts) from None
         by = spent.attempts[-1].model if spent.attempts else self.name
         return ModelAnswer(value, spent.usage, by, tuple(spent.attempts))
 
-    def _think(self, question: ModelQuestion, spent: "_QuestionSpending", more: str = "") -> dict[str, Any]:
+    def _ask_once(self, question: ModelQuestion, spent: "_QuestionSpending", more: str = "") -> dict[str, Any]:
         """Return the answer of one call, and note what it cost; a call that reports nothing counts as one."""
         data, _ = self._redactor.redact_value(question.data)
         text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
         instructions = f"{question.instructions}\n\n{more}" if more else question.instructions
-        with spent.counting() as told:
+        with spent.counting() as callbacks:
             return self._model.think(
-                Request(instructions, text, question.schema, question.max_tokens, role=str(question.role), **told)
+                Request(instructions, text, question.schema, question.max_tokens, role=str(question.role), **callbacks)
             )
 
 
@@ -256,21 +256,23 @@ class _QuestionSpending:
         """Yield the callbacks by which one call reports its cost, and add what it reported at the end."""
         tokens, dollars, before = list[tuple[int, int]](), list[float](), len(self.attempts)
 
-        def spent(given: int, got: int) -> None:
-            tokens.append((given, got))
+        def note_tokens(input_tokens: int, output_tokens: int) -> None:
+            tokens.append((input_tokens, output_tokens))
 
         try:
-            yield {"spent": spent, "paid": dollars.append, "attempted": self.attempts.append}
+            yield {"spent": note_tokens, "paid": dollars.append, "attempted": self.attempts.append}
         finally:
-            made = self.attempts[before:]
-            for one in made:
-                used = make_usage(one.input_tokens, one.output_tokens, 1, self.price, one.cost)
+            new_attempts = self.attempts[before:]
+            for attempt in new_attempts:
+                used = make_usage(attempt.input_tokens, attempt.output_tokens, 1, self.price, attempt.cost)
                 self.usage = add_usage(self.usage, used)
             # Models behind an API report attempts, others tokens or dollars. A call that reports nothing counts as one.
-            if tokens or dollars or not made:
-                given, got = (sum(each[at] for each in tokens) for at in (0, 1))
+            if tokens or dollars or not new_attempts:
+                input_tokens, output_tokens = (sum(each[at] for each in tokens) for at in (0, 1))
                 price, paid = self.price if tokens else None, sum(dollars) if dollars else None
-                self.usage = add_usage(self.usage, make_usage(given, got, max(1, len(tokens)), price, paid))
+                self.usage = add_usage(
+                    self.usage, make_usage(input_tokens, output_tokens, max(1, len(tokens)), price, paid)
+                )
 
 
 # Long answers of slow models take minutes.
@@ -282,13 +284,13 @@ ANSWER_TIMEOUT = 600.0
 class ModelSpec:
     """A proposer model as plain values: it can be pickled, and is opened where it is asked.
 
-    who: `anthropic`, `anthropic:MODEL`, or a name of a model or of a command; command: its argument list.
+    model_name: `anthropic`, `anthropic:MODEL`, or a name of a model or of a command; command: its argument list.
     endpoint: of a model behind an API. folder, environment: of a command. price: of tokens, for a model that does not
     report its cost. scripted: only plays a model. others: asked in this order where it gave no answer. critic: asked
     in that role in place of all these.
     """
 
-    who: str
+    model_name: str
     folder: Path
     environment: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     price: Price | None = None
@@ -301,38 +303,38 @@ class ModelSpec:
 
     @classmethod
     def from_settings(
-        cls, who: str, roles: Sequence[str], settings: RunSettings, host: HostContext, folder: RunDirectory
+        cls, model_name: str, roles: Sequence[str], settings: RunSettings, host: HostContext, folder: RunDirectory
     ) -> Self:
         """Return the models that a text names, with commas between them. roles: those in which the person may have
         named a command.
 
         Raises InvalidArgument, Refused.
         """
-        names = [name.strip() for name in who.split(",") if name.strip()] or [""]
+        names = [name.strip() for name in model_name.split(",") if name.strip()] or [""]
         first, *others = (cls._single(name, roles, settings, host, folder) for name in names)
         return replace(first, others=tuple(others))
 
     @classmethod
     def _single(
-        cls, who: str, roles: Sequence[str], settings: RunSettings, host: HostContext, folder: RunDirectory
+        cls, model_name: str, roles: Sequence[str], settings: RunSettings, host: HostContext, folder: RunDirectory
     ) -> Self:
-        endpoint = find_endpoint(who, host)
-        asked = endpoint.model if endpoint is not None else ""
+        endpoint = find_endpoint(model_name, host)
+        api_model = endpoint.model if endpoint is not None else ""
         # The executor's price holds for this model alone; which model a command asks is unknown.
-        same = asked and settings.executor.get("model", asked) == asked
-        made = cls(
-            who,
+        same = api_model and settings.executor.get("model", api_model) == api_model
+        spec = cls(
+            model_name,
             folder.path.parents[1],
             tuple(sorted(host.environment.items())),
             parse_price(settings.executor) if same else None,
             bool(settings.executor.get("scripted")),
             host.redactor,
-            () if asked else command_words(who, roles, host),
+            () if api_model else command_words(model_name, roles, host),
             endpoint,
         )
-        if not made.name:  # reads the command, so a wrong one is found now
+        if not spec.name:  # reads the command, so a wrong one is found now
             raise InvalidArgument("No model is named.", "It is handoff, anthropic[:MODEL], or a name.")
-        return made
+        return spec
 
     @property
     def tries(self) -> int:
@@ -357,41 +359,41 @@ class ModelSpec:
 
 # A run has at most a proposer, a critic and a judge, and asks them in turns.
 @lru_cache(maxsize=4)
-def _open_model(opening: ModelSpec) -> PromptedModel:
+def _open_model(spec: ModelSpec) -> PromptedModel:
     """Return the opened model, once in a process: its connections are used again. Raises InvalidArgument."""
-    models = [_open_language_model(one) for one in (opening, *opening.others)]
-    model = FallbackModel(models) if opening.others else models[0]
-    price = None if opening.others else opening.price  # one price cannot hold for several models
-    return PromptedModel(model, redactor=opening.redactor, price=price, scripted=opening.scripted)
+    models = [_open_language_model(member) for member in (spec, *spec.others)]
+    model = FallbackModel(models) if spec.others else models[0]
+    price = None if spec.others else spec.price  # one price cannot hold for several models
+    return PromptedModel(model, redactor=spec.redactor, price=price, scripted=spec.scripted)
 
 
-def _open_language_model(opening: ModelSpec) -> LanguageModel:
-    if opening.endpoint is not None:
-        return opening.endpoint.open(ANSWER_TIMEOUT)
-    return CommandModel(opening.command, ANSWER_TIMEOUT, folder=opening.folder, environment=dict(opening.environment))
+def _open_language_model(spec: ModelSpec) -> LanguageModel:
+    if spec.endpoint is not None:
+        return spec.endpoint.open(ANSWER_TIMEOUT)
+    return CommandModel(spec.command, ANSWER_TIMEOUT, folder=spec.folder, environment=dict(spec.environment))
 
 
-def find_endpoint(who: str, host: HostContext) -> ModelEndpoint | None:
+def find_endpoint(model_name: str, host: HostContext) -> ModelEndpoint | None:
     """Return the model behind an API that a text names, None for a command. Raises InvalidArgument, Refused."""
-    if host.models is not None and who in host.models.endpoints:
-        return host.models.resolve(who)
-    kind, _, model = who.partition(":")
+    if host.models is not None and model_name in host.models.endpoints:
+        return host.models.resolve(model_name)
+    kind, _, model = model_name.partition(":")
     return anthropic_endpoint(host.key, model, host.address, host.proxy) if kind == "anthropic" else None
 
 
-def named_model(who: str, host: HostContext, folder: Path, roles: Sequence[str] = PROPOSER_ROLES) -> ModelSpec:
+def named_model(model_name: str, host: HostContext, folder: Path, roles: Sequence[str] = PROPOSER_ROLES) -> ModelSpec:
     """Return a model that is asked outside of a run. folder: where a command works. roles: in which commands are named.
 
     Raises InvalidArgument for a hand-off, Refused for a command that the person did not name.
     """
-    if who.partition(":")[0] == "handoff" or not who:
+    if model_name.partition(":")[0] == "handoff" or not model_name:
         raise InvalidArgument(
             "A hand-off cannot answer here.", "Name anthropic[:MODEL], claude, codex, a model or a proposer."
         )
-    endpoint = find_endpoint(who, host)
-    words = () if endpoint is not None else command_words(who, roles, host)
+    endpoint = find_endpoint(model_name, host)
+    words = () if endpoint is not None else command_words(model_name, roles, host)
     environment = tuple(sorted(host.environment.items()))
-    return ModelSpec(who, folder, environment, redactor=host.redactor, command=words, endpoint=endpoint)
+    return ModelSpec(model_name, folder, environment, redactor=host.redactor, command=words, endpoint=endpoint)
 
 
 def make_proposer_model(settings: RunSettings, host: HostContext, folder: RunDirectory) -> "HandOffModel | ModelSpec":
@@ -399,21 +401,21 @@ def make_proposer_model(settings: RunSettings, host: HostContext, folder: RunDir
 
     Raises InvalidArgument, Refused.
     """
-    who, _, model = settings.brain.partition(":")
-    if who == "handoff":
+    kind, _, model = settings.brain.partition(":")
+    if kind == "handoff":
         return HandOffModel(folder.answer, model)
-    made = ModelSpec.from_settings(settings.brain, PROPOSER_ROLES, settings, host, folder)
+    spec = ModelSpec.from_settings(settings.brain, PROPOSER_ROLES, settings, host, folder)
     if critics := ",".join(host.answering(CRITIC)):
-        made = replace(made, critic=ModelSpec.from_settings(critics, PROPOSER_ROLES, settings, host, folder))
-    return made
+        spec = replace(spec, critic=ModelSpec.from_settings(critics, PROPOSER_ROLES, settings, host, folder))
+    return spec
 
 
-def command_words(who: str, roles: Sequence[str], host: HostContext) -> tuple[str, ...]:
+def command_words(model_name: str, roles: Sequence[str], host: HostContext) -> tuple[str, ...]:
     """Return the argument list of a client that only answers, or of a command named in one of these roles.
 
     Raises Refused, InvalidArgument.
     """
-    if host.commands is None or who in CLIENTS:
-        return command_of(who)
-    role = next((role for role in roles if who in host.commands[role].commands), roles[0])
-    return host.commands[role].get(who).words
+    if host.commands is None or model_name in CLIENTS:
+        return command_of(model_name)
+    role = next((role for role in roles if model_name in host.commands[role].commands), roles[0])
+    return host.commands[role].get(model_name).words

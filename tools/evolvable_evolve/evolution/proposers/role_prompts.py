@@ -82,7 +82,7 @@ def evidence_data(evidence: Evidence, cut: EvidenceCut) -> dict[str, Any]:
     if task.split is not Split.TRAIN:
         raise ValueError(f"task {task.id} belongs to {task.split}, nobody may learn from it")
     hide = make_masker(task.expected, task.prompt)
-    said = {
+    fields = {
         "task": task.id,
         "category": task.category,
         "prompt": shorten(task.prompt, cut.head, cut.tail),
@@ -96,16 +96,16 @@ def evidence_data(evidence: Evidence, cut: EvidenceCut) -> dict[str, Any]:
         "resources_read": list(trial.read),
         "sample": dict(evidence.sample) if evidence.sample else None,
     }
-    return {key: value for key, value in said.items() if value not in ("", [], None)}
+    return {key: value for key, value in fields.items() if value not in ("", [], None)}
 
 
 def choose_evidence(evidence: Sequence[Evidence], cut: EvidenceCut) -> list[Evidence]:
     """Return the trials for a question: as many failures as the cut allows, and then as many successes."""
-    failed = [one for one in evidence if not one.passed]
-    passed = [one for one in evidence if one.passed]
+    failed = [example for example in evidence if not example.passed]
+    passed = [example for example in evidence if example.passed]
     # The shortest traces, because they are cut least.
-    kept = sorted(failed, key=lambda one: len(one.trial.trace))[: cut.failures]
-    return [one for one in evidence if one in kept] + passed[: cut.failures]
+    chosen = sorted(failed, key=lambda example: len(example.trial.trace))[: cut.failures]
+    return [example for example in evidence if example in chosen] + passed[: cut.failures]
 
 
 def resource_data(parts: Sequence[ProgramPart], most: int = 40_000) -> list[dict[str, Any]]:
@@ -242,15 +242,15 @@ def _question_data(
     return {
         "resources": resource_data(program.parts, max(2_000, min(40_000, cut.head))),
         "history": [_past_data(past) for past in history[-cut.history :]],
-        "evidence": [evidence_data(one, cut) for one in choose_evidence(evidence, cut)],
+        "evidence": [evidence_data(example, cut) for example in choose_evidence(evidence, cut)],
     }
 
 
 def _past_data(past: PastIteration) -> dict[str, Any]:
-    said = asdict(past) | {"fixed": len(past.fixed), "broken": len(past.broken)}
+    fields = asdict(past) | {"fixed": len(past.fixed), "broken": len(past.broken)}
     if past.difference is not None:
-        said["difference"] = round(past.difference, 4)
-    return {key: value for key, value in said.items() if value not in (None, "")}
+        fields["difference"] = round(past.difference, 4)
+    return {key: value for key, value in fields.items() if value not in (None, "")}
 
 
 BUILDER_INSTRUCTIONS = Path(__file__).with_name("builder.txt").read_text("utf-8").rstrip("\n")
@@ -266,7 +266,7 @@ def builder_question(
     """
     touched = {name for intent in plan.intents for name in (intent.ref, intent.other)}
     data = {
-        "intents": [intent.spoken() for intent in plan.intents],
+        "intents": [intent.builder_fields() for intent in plan.intents],
         "resources": resource_data([part for part in program.parts if part.ref in touched], most=200_000),
         "other_resources": [part.ref for part in program.parts if part.ref not in touched],
         "may_change": sorted(kinds - {Kind.ENVIRONMENT}),
@@ -339,8 +339,8 @@ def critic_question(evidence: Evidence, variables: Sequence[ResourceVariable], *
         most = max(1_000, min(40_000, cut.head))
         data = {
             "variables": [
-                {"id": one.id, "role": one.role, "value": shorten(one.value or "", most // 2, most // 2)}
-                for one in variables
+                {"id": variable.id, "role": variable.role, "value": shorten(variable.value or "", most // 2, most // 2)}
+                for variable in variables
             ],
             "trial": evidence_data(evidence, cut),
         }

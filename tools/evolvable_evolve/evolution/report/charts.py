@@ -12,12 +12,12 @@ def _shape(name: str) -> Callable[..., Element]:
     # htpy has no elements of SVG. Floats are written short, to keep the page small.
     element = Element(name)
 
-    def made(**attributes: str | float) -> Element:
+    def make_element(**attributes: str | float) -> Element:
         return element(
             **{key: f"{value:g}" if isinstance(value, float) else value for key, value in attributes.items()}
         )
 
-    return made
+    return make_element
 
 
 circle, g, line, path, rect, text = map(_shape, ("circle", "g", "line", "path", "rect", "text"))
@@ -52,7 +52,7 @@ def ticks(high: float, count: int = 5) -> list[float]:
     return [at * step for at in range(int(high / step) + 1)]
 
 
-def mark(shape: str, x: float, y: float, kind: str, said: str) -> Node:
+def mark(shape: str, x: float, y: float, kind: str, tooltip: str) -> Node:
     """Return a mark with a tooltip. shape: dot, ring, cross, square, star."""
     body: Node
     match shape:
@@ -64,7 +64,7 @@ def mark(shape: str, x: float, y: float, kind: str, said: str) -> Node:
             body = path(d=_STAR, transform=f"translate({x},{y})", class_="star")
         case _:
             body = circle(cx=x, cy=y, r=5.5, class_="ring" if shape == "ring" else "")
-    return g(class_=f"mark {kind}")[title()[said], body]
+    return g(class_=f"mark {kind}")[title()[tooltip], body]
 
 
 def whiskers(x: float, low: float, high: float) -> Node:
@@ -72,8 +72,8 @@ def whiskers(x: float, low: float, high: float) -> Node:
     return path(class_="whisker", d=f"M{x},{low}V{high}M{x - 3},{low}h6M{x - 3},{high}h6")
 
 
-def label(x: float, y: float, said: str, anchor: str = "middle", class_: str = "label") -> Node:
-    return text(x=x, y=y, text_anchor=anchor, class_=class_)[said]
+def label(x: float, y: float, caption: str, anchor: str = "middle", class_: str = "label") -> Node:
+    return text(x=x, y=y, text_anchor=anchor, class_=class_)[caption]
 
 
 def step_path(points: Sequence[tuple[float, float]]) -> str:
@@ -93,25 +93,25 @@ MARK_SHAPES: Mapping[str, str] = {"base": "square", "admitted": "dot", "indecisi
 def curve_axes(facts: RunFacts) -> dict[str, Callable[[CandidateFacts], float]]:
     """Return the axes of the curve by name: iterations, evaluations, and dollars where any were spent."""
     found: dict[str, Callable[[CandidateFacts], float]] = {
-        "iterations": lambda one: float(one.iteration),
-        "evaluations": lambda one: float(one.evaluations),
+        "iterations": lambda candidate: float(candidate.iteration),
+        "evaluations": lambda candidate: float(candidate.evaluations),
     }
-    if any(one.cost for one in facts.tried):
-        found["dollars"] = lambda one: one.cost
+    if any(candidate.cost for candidate in facts.tried):
+        found["dollars"] = lambda candidate: candidate.cost
     return found
 
 
 def draw_curve(facts: RunFacts, over: str) -> Node:
     """Return the picture over one axis. The score goes from 0 to 1, always."""
     where = curve_axes(facts)[over]
-    furthest = max([where(one) for one in facts.tried] + [1.0 if over == "iterations" else 0.0]) or 1.0
+    furthest = max([where(candidate) for candidate in facts.tried] + [1.0 if over == "iterations" else 0.0]) or 1.0
     x = Scale(0, furthest, _CURVE_LEFT + 12, _CURVE_RIGHT - 12)
     y = Scale(0, 1, _CURVE_BOTTOM, _CURVE_TOP)
     return svg(viewBox=f"0 0 {CURVE_WIDTH} {CURVE_HEIGHT}", role="img", aria_label=f"validation over {over}")[
         _draw_frame(x, y, furthest, over),
         _draw_noise(facts, y),
         path(class_="best", d=step_path(_best_points(facts, where, x, y))),
-        (_draw_candidate(one, x(where(one)), y) for one in facts.tried),
+        (_draw_candidate(candidate, x(where(candidate)), y) for candidate in facts.tried),
         _draw_test(facts, y),
     ]
 
@@ -121,17 +121,17 @@ def _draw_frame(x: Scale, y: Scale, furthest: float, over: str) -> Node:
     whole = over != "dollars"
     # Half an iteration or a tenth of a trial does not exist.
     columns = [value for value in ticks(furthest) if not whole or value == int(value)]
-    said = [f"{value:,.0f}" if whole else f"${value:g}" for value in columns]
+    captions = [f"{value:,.0f}" if whole else f"${value:g}" for value in columns]
     return [
         [line(x1=_CURVE_LEFT, x2=_CURVE_RIGHT, y1=y(value), y2=y(value), class_="grid") for value in rows],
         [label(_CURVE_LEFT - 6, y(value) + 4, f"{value:.2f}", "end", "tick") for value in rows],
-        [label(x(at), _CURVE_BOTTOM + 18, text, class_="tick") for at, text in zip(columns, said, strict=True)],
+        [label(x(at), _CURVE_BOTTOM + 18, text, class_="tick") for at, text in zip(columns, captions, strict=True)],
         label((_CURVE_LEFT + _CURVE_RIGHT) / 2, CURVE_HEIGHT - 6, over),
     ]
 
 
 def _draw_noise(facts: RunFacts, y: Scale) -> Node:
-    base = next((one.validation for one in facts.tried if one.decision == "base"), None)
+    base = next((candidate.validation for candidate in facts.tried if candidate.decision == "base"), None)
     if base is None or facts.base_again is None:
         return None
     low, high = sorted((base.mean, facts.base_again.mean))
@@ -144,26 +144,35 @@ def _best_points(
     facts: RunFacts, where: Callable[[CandidateFacts], float], x: Scale, y: Scale
 ) -> list[tuple[float, float]]:
     points, best = list[tuple[float, float]](), -1.0
-    for one in facts.tried:
-        if one.validation is not None and one.decision in ("base", "admitted") and one.validation.mean > best:
-            best = one.validation.mean
-            points.append((x(where(one)), y(best)))
+    for candidate in facts.tried:
+        if (
+            candidate.validation is not None
+            and candidate.decision in ("base", "admitted")
+            and candidate.validation.mean > best
+        ):
+            best = candidate.validation.mean
+            points.append((x(where(candidate)), y(best)))
     if points:
         points.append((float(_CURVE_RIGHT), points[-1][1]))
     return points
 
 
-def _draw_candidate(one: CandidateFacts, x: float, y: Scale) -> Node:
-    kind = one.decision if one.decision in MARK_SHAPES else "rejected"
-    if one.validation is None:
-        return mark("cross", x, y(0), "unmeasured", f"{one.name}: {one.decision}, not measured. {one.reason}")
-    if one.decision == "indecisive":
-        return mark("ring", x, y(0), "indecisive", f"{one.name}: not compared. {one.reason}")
-    at, said = one.validation, f"{one.name}, {one.decision}: {format_mean(one.validation)}. {one.reason}"
+def _draw_candidate(candidate: CandidateFacts, x: float, y: Scale) -> Node:
+    kind = candidate.decision if candidate.decision in MARK_SHAPES else "rejected"
+    if candidate.validation is None:
+        return mark(
+            "cross", x, y(0), "unmeasured", f"{candidate.name}: {candidate.decision}, not measured. {candidate.reason}"
+        )
+    if candidate.decision == "indecisive":
+        return mark("ring", x, y(0), "indecisive", f"{candidate.name}: not compared. {candidate.reason}")
+    at, tooltip = (
+        candidate.validation,
+        f"{candidate.name}, {candidate.decision}: {format_mean(candidate.validation)}. {candidate.reason}",
+    )
     return [
         whiskers(x, y(at.low), y(at.high)),
-        mark(MARK_SHAPES.get(one.decision, "cross"), x, y(at.mean), kind, said),
-        label(x + 8, y(at.mean) - 8, one.name, "start"),
+        mark(MARK_SHAPES.get(candidate.decision, "cross"), x, y(at.mean), kind, tooltip),
+        label(x + 8, y(at.mean) - 8, candidate.name, "start"),
     ]
 
 
@@ -173,18 +182,18 @@ def _draw_test(facts: RunFacts, y: Scale) -> Node:
         return [rule, label(_CURVE_RIGHT + 8, _CURVE_TOP + 12, "test sealed", "start")]
     drawn: list[Node] = [rule, label(_CURVE_RIGHT + 8, CURVE_HEIGHT - 6, "sealed test", "start")]
     arms = (("base", "base", "base"), ("finalist", "admitted", "new"), ("no_skill", "rejected", "none"))
-    for at, (name, kind, shown) in enumerate(arms):
-        its = facts.test.get(name)
-        if its is not None:
-            x, said = _CURVE_RIGHT + 26 + 40 * at, f"{name.replace('_', '-')} on the test: {format_mean(its)}"
-            drawn += [whiskers(x, y(its.low), y(its.high)), mark("star", x, y(its.mean), kind, said)]
-            drawn.append(label(x, _CURVE_BOTTOM + 18, shown))
+    for at, (name, kind, caption) in enumerate(arms):
+        interval = facts.test.get(name)
+        if interval is not None:
+            x, tooltip = _CURVE_RIGHT + 26 + 40 * at, f"{name.replace('_', '-')} on the test: {format_mean(interval)}"
+            drawn += [whiskers(x, y(interval.low), y(interval.high)), mark("star", x, y(interval.mean), kind, tooltip)]
+            drawn.append(label(x, _CURVE_BOTTOM + 18, caption))
     return drawn
 
 
-def format_mean(its: MeanInterval) -> str:
+def format_mean(interval: MeanInterval) -> str:
     """Return a mean with its interval and n."""
-    return f"{its.mean:.3f} (95 % {its.low:.3f} to {its.high:.3f}, n = {its.n})"
+    return f"{interval.mean:.3f} (95 % {interval.low:.3f} to {interval.high:.3f}, n = {interval.n})"
 
 
 _STEP, _ROW, _LEFT, _TOP = 96, 54, 40, 30
@@ -194,46 +203,48 @@ _MAX_TOOLTIP = 60
 def draw_lineage(facts: RunFacts) -> Node:
     """Return the tree from left to right, one column for each iteration; a node leads to its diff below."""
     places = _node_places(facts.tried)
-    width = _LEFT * 2 + _STEP * max((one.iteration for one in facts.tried), default=0) + 60
+    width = _LEFT * 2 + _STEP * max((candidate.iteration for candidate in facts.tried), default=0) + 60
     height = _TOP + max(y for _, y in places.values())
     return svg(viewBox=f"0 0 {width} {height}", width=width, class_="natural", role="img", aria_label="lineage")[
-        [_draw_edges(one, places) for one in facts.tried],
-        [_draw_node(one, places) for one in facts.tried],
+        [_draw_edges(candidate, places) for candidate in facts.tried],
+        [_draw_node(candidate, places) for candidate in facts.tried],
     ]
 
 
 def _node_places(tried: list[CandidateFacts]) -> dict[str, tuple[int, int]]:
     """Return the place of each candidate: a first child in its parent's row, each further one in a new row."""
     places: dict[str, tuple[int, int]] = {}
-    taken: set[str] = set()
-    for one in tried:
-        parent = one.parents[0] if one.parents else ""
-        if parent in places and parent not in taken:
+    taken_rows: set[str] = set()
+    for candidate in tried:
+        parent = candidate.parents[0] if candidate.parents else ""
+        if parent in places and parent not in taken_rows:
             y = places[parent][1]
-            taken.add(parent)
+            taken_rows.add(parent)
         else:
             y = max((y + _ROW for _, y in places.values()), default=_TOP)
-        places[one.name] = (_LEFT + _STEP * one.iteration, y)
+        places[candidate.name] = (_LEFT + _STEP * candidate.iteration, y)
     return places
 
 
-def _draw_edges(one: CandidateFacts, places: dict[str, tuple[int, int]]) -> Node:
-    x, y = places[one.name]
+def _draw_edges(candidate: CandidateFacts, places: dict[str, tuple[int, int]]) -> Node:
+    x, y = places[candidate.name]
     drawn = []
-    for x0, y0 in (places[parent] for parent in one.parents if parent in places):
+    for x0, y0 in (places[parent] for parent in candidate.parents if parent in places):
         middle = (x0 + x) / 2
         drawn.append(path(class_="edge", d=f"M{x0},{y0}C{middle},{y0} {middle},{y} {x},{y}"))
     return drawn
 
 
-def _draw_node(one: CandidateFacts, places: dict[str, tuple[int, int]]) -> Node:
-    x, y = places[one.name]
-    gained = "" if one.delta is None else f"{100 * one.delta:+.1f}"
-    what = ("; ".join(one.operations) or one.summary)[:_MAX_TOOLTIP]
-    said = f"{one.name}: {one.decision}. {what}"
-    return link(href=f"#{one.name}")[
-        g(class_=f"node {gain_class(one.delta)} {one.decision}")[title()[said], circle(cx=x, cy=y, r=15)],
-        label(x, y + 4, one.name, class_="in-node"),
+def _draw_node(candidate: CandidateFacts, places: dict[str, tuple[int, int]]) -> Node:
+    x, y = places[candidate.name]
+    gained = "" if candidate.delta is None else f"{100 * candidate.delta:+.1f}"
+    what = ("; ".join(candidate.operations) or candidate.summary)[:_MAX_TOOLTIP]
+    tooltip = f"{candidate.name}: {candidate.decision}. {what}"
+    return link(href=f"#{candidate.name}")[
+        g(class_=f"node {gain_class(candidate.delta)} {candidate.decision}")[
+            title()[tooltip], circle(cx=x, cy=y, r=15)
+        ],
+        label(x, y + 4, candidate.name, class_="in-node"),
         label(x, y + 30, gained),
     ]
 

@@ -34,56 +34,60 @@ def render_text(facts: RunFacts) -> str:
     answer = [facts.answer] if facts.answer else []
     lines = [f"Evolution {facts.run} [{facts.label}]", *answer, facts.headline, ""]
     lines += [f"! {warning}" for warning in facts.warnings]
-    measured = [one.validation.mean for one in facts.tried if one.validation is not None]
+    measured = [candidate.validation.mean for candidate in facts.tried if candidate.validation is not None]
     if measured:
         # A score of 1 belongs to the highest bar too.
         bars = "".join(_BARS[min(7, int(value * 8))] for value in measured)
         lines.append(f"Validation, from 0 to 1: {bars}")
     lines += [*map(_candidate_line, facts.tried), ""]
     lines += [f"Optimizer: {facts.optimizer}."] if facts.diagnosis else []
-    for one in facts.diagnosis:
-        lines += [f"  Iteration {one.iteration}: {one.said}.", *(f"    {line}" for line in one.lines)]
+    for diagnosis in facts.diagnosis:
+        lines += [f"  Iteration {diagnosis.iteration}: {diagnosis.said}.", *(f"    {line}" for line in diagnosis.lines)]
     again = (("The base measured again", facts.base_again), ("Without anything", facts.no_skill))
-    lines += [f"{what}: {charts.format_mean(its)}" for what, its in again if its is not None]
+    lines += [f"{what}: {charts.format_mean(interval)}" for what, interval in again if interval is not None]
     if facts.mde is not None:
         lines.append(f"By the noise measured, the test can show a gain from about {100 * facts.mde:.0f} points.")
     tested = (facts.test or {}).items()
-    lines += [f"Sealed test, {name.replace('_', '-')}: {charts.format_mean(its)}" for name, its in tested]
+    lines += [f"Sealed test, {name.replace('_', '-')}: {charts.format_mean(interval)}" for name, interval in tested]
     lines += [] if facts.test else ["The test is sealed."]
     lines += _change_lines(facts)
     lines += _round_cost_lines(facts)
     lines += solution_table.table_lines(facts.rounds)
     lines += solution_table.aligned_lines(grade_table.grade_cells(facts.grades), 2) if facts.grades else []
     # All refusals, because people look for what a gate had against a candidate.
-    bill, refused = facts.bill, [one for one in facts.gates if not one["passed"]]
+    bill, refused = facts.bill, [gate for gate in facts.gates if not gate["passed"]]
     took = f"{bill['trials']:,} trials ({bill['cached']:,} cached), {bill['tokens']:,} tokens, {format_price(bill)}"
     lines.append(f"Took {took}.")
     if refused:
         lines += ["", "Refused by a gate:"]
-        lines += [f"  {one['candidate'] or '-'} {one['gate']}: {one['why']}" for one in refused]
+        lines += [f"  {gate['candidate'] or '-'} {gate['gate']}: {gate['why']}" for gate in refused]
     return "\n".join(lines)
 
 
-def _candidate_line(one: CandidateFacts) -> str:
-    at = _describe_validation(one)
-    gained = "" if one.delta is None or not one.parents else f", {100 * one.delta:+.1f} against {one.parents[0]}"
-    what = f": {one.summary}" if one.summary else ""
-    return f"  {one.name:<5} {one.decision:<12} {at}{gained}{what}"
+def _candidate_line(candidate: CandidateFacts) -> str:
+    at = _describe_validation(candidate)
+    gained = (
+        ""
+        if candidate.delta is None or not candidate.parents
+        else f", {100 * candidate.delta:+.1f} against {candidate.parents[0]}"
+    )
+    what = f": {candidate.summary}" if candidate.summary else ""
+    return f"  {candidate.name:<5} {candidate.decision:<12} {at}{gained}{what}"
 
 
-def _describe_validation(one: CandidateFacts) -> str:
-    if one.decision == CandidateDecision.INDECISIVE:
-        return f"not compared: {one.reason}"
-    return charts.format_mean(one.validation) if one.validation else "not measured"
+def _describe_validation(candidate: CandidateFacts) -> str:
+    if candidate.decision == CandidateDecision.INDECISIVE:
+        return f"not compared: {candidate.reason}"
+    return charts.format_mean(candidate.validation) if candidate.validation else "not measured"
 
 
 def _round_cost_lines(facts: RunFacts) -> list[str]:
-    costs = [solution_table.RoundCost(**one) for one in facts.verdict.get("rounds", ())]
+    costs = [solution_table.RoundCost(**record) for record in facts.verdict.get("rounds", ())]
     return [f"In the test {facts.best} took: {'; '.join(map(str, costs))}."] if costs else []
 
 
 def _change_lines(facts: RunFacts) -> list[str]:
-    found = [f"In test: {_counted(facts.test_changes)}."] if facts.test_changes else []
+    found = [f"In test: {_describe_counts(facts.test_changes)}."] if facts.test_changes else []
     for change, split in product(("fixed", "broken", "unstable"), (Split.TRAIN, Split.VAL)):
         tasks = [flip.task for flip in facts.flips if flip.change == change and flip.split == split]
         if tasks:
@@ -92,7 +96,7 @@ def _change_lines(facts: RunFacts) -> list[str]:
     return found
 
 
-def _counted(changes: Mapping[str, int]) -> str:
+def _describe_counts(changes: Mapping[str, int]) -> str:
     return ", ".join(f"{number} {change}" for change, number in changes.items())
 
 
@@ -113,7 +117,7 @@ _UNFOLDED = 30  # tasks up to which the table is open
 def render_page(facts: RunFacts) -> str:
     """Return the report as an HTML page."""
     about_lineage = "An edge is a change, its number what it gained on validation, in points."
-    said = h.html(lang="en")[
+    page = h.html(lang="en")[
         h.head[
             h.meta(charset="utf-8"),
             h.meta(name="viewport", content="width=device-width, initial-scale=1"),
@@ -136,11 +140,11 @@ def render_page(facts: RunFacts) -> str:
             _provenance(facts),
         ],
     ]
-    return str(said)
+    return str(page)
 
 
-def _section(name: str, head: str, said: str, *what: Node) -> Node:
-    return section(id=name)[h.h2[head], p(class_="said")[said] if said else None, what]
+def _section(name: str, head: str, about: str, *what: Node) -> Node:
+    return section(id=name)[h.h2[head], p(class_="said")[about] if about else None, what]
 
 
 def _header(facts: RunFacts) -> Node:
@@ -154,11 +158,11 @@ def _header(facts: RunFacts) -> Node:
             " only the sealed test is a claim."
         ],
         [p(class_="warning")[warning] for warning in facts.warnings],
-        _adopted(facts),
+        _adoption_line(facts),
     ]
 
 
-def _adopted(facts: RunFacts) -> Node:
+def _adoption_line(facts: RunFacts) -> Node:
     if not facts.adoption:
         return None
     undone = facts.adoption.get("undone")
@@ -172,7 +176,7 @@ def _learning(facts: RunFacts) -> Node:
         [h.input(type="radio", name="over", id=f"over-{name}", checked=at == 0), h.label(for_=f"over-{name}")[name]]
         for at, name in enumerate(names)
     ]
-    base = next((one.validation for one in facts.tried if one.decision == "base"), None)
+    base = next((candidate.validation for candidate in facts.tried if candidate.decision == "base"), None)
     noise = ""
     if base is not None and facts.base_again is not None:
         noise = f" The band is the base measured twice: {base.mean:.3f} and {facts.base_again.mean:.3f}."
@@ -183,23 +187,30 @@ def _learning(facts: RunFacts) -> Node:
 
 
 def _table(heads: Iterable[str], rows: Iterable[Sequence[Node]], class_: str = "") -> Node:
-    head, body = tr[(th[one] for one in heads)], (tr[(td[cell] for cell in row)] for row in rows)
+    head, body = tr[(th[heading] for heading in heads)], (tr[(td[cell] for cell in row)] for row in rows)
     return h.div(class_="wide")[h.table(class_=class_)[h.thead[head], h.tbody[body]]]
 
 
-def _candidate_section(one: CandidateFacts) -> Node:
-    gained = "" if one.delta is None else f" {100 * one.delta:+.1f} points against {', '.join(one.parents)}"
-    at = _describe_validation(one)
-    tag, changes = span(class_=f"tag {charts.gain_class(one.delta)}")[one.decision], (one.fixed, one.broken)
+def _candidate_section(candidate: CandidateFacts) -> Node:
+    gained = (
+        ""
+        if candidate.delta is None
+        else f" {100 * candidate.delta:+.1f} points against {', '.join(candidate.parents)}"
+    )
+    at = _describe_validation(candidate)
+    tag, changes = (
+        span(class_=f"tag {charts.gain_class(candidate.delta)}")[candidate.decision],
+        (candidate.fixed, candidate.broken),
+    )
     fixed, broken = (", ".join(tasks) or "none" for tasks in changes)
-    return details(id=one.name)[
-        summary[h.strong[one.name], " ", tag, f" {at}{gained}"],
-        p[one.summary] if one.summary else None,
-        [p[code[operation]] for operation in one.operations],
-        p(class_="said")[one.reason] if one.reason else None,
-        [p(class_="warning")[finding] for finding in one.findings],
-        p[f"Fixed: {fixed}. Broken: {broken}."] if one.parents and one.delta is not None else None,
-        h.pre(class_="diff")[_diff_lines(one.diff)] if one.diff else None,
+    return details(id=candidate.name)[
+        summary[h.strong[candidate.name], " ", tag, f" {at}{gained}"],
+        p[candidate.summary] if candidate.summary else None,
+        [p[code[operation]] for operation in candidate.operations],
+        p(class_="said")[candidate.reason] if candidate.reason else None,
+        [p(class_="warning")[finding] for finding in candidate.findings],
+        p[f"Fixed: {fixed}. Broken: {broken}."] if candidate.parents and candidate.delta is not None else None,
+        h.pre(class_="diff")[_diff_lines(candidate.diff)] if candidate.diff else None,
     ]
 
 
@@ -213,14 +224,17 @@ def _diagnosis(facts: RunFacts) -> Node:
         return None
     about = f"What {facts.optimizer} found out about the training trials of each iteration. It decides nothing."
     rounds = [
-        details[summary[f"Iteration {one.iteration}: {one.said}."], [p[line] for line in [*one.lines, *one.details]]]
-        for one in facts.diagnosis
+        details[
+            summary[f"Iteration {diagnosis.iteration}: {diagnosis.said}."],
+            [p[line] for line in [*diagnosis.lines, *diagnosis.details]],
+        ]
+        for diagnosis in facts.diagnosis
     ]
     return _section("diagnosis", "Diagnosis", about, rounds)
 
 
 def _categories(facts: RunFacts) -> Node:
-    names = [one.name for one in facts.tried if any(one.name in row.means for row in facts.heat)]
+    names = [candidate.name for candidate in facts.tried if any(candidate.name in row.means for row in facts.heat)]
 
     def cell(mean: float | None) -> Node:
         return td["-"] if mean is None else td(class_="heat", style=f"--heat:{mean:.2f}")[f"{mean:.2f}"]
@@ -239,18 +253,18 @@ def _tasks(facts: RunFacts) -> Node:
     changes: dict[str, Mapping[str, int]] = {"Test": facts.test_changes}
     for split in (Split.TRAIN, Split.VAL):
         changes[split.capitalize()] = Counter(flip.change for flip in facts.flips if flip.split == split)
-    counted = [f"{split}: {_counted(found)}." for split, found in changes.items() if found]
+    counted = [f"{split}: {_describe_counts(found)}." for split, found in changes.items() if found]
     # The report names no test task, so their changes are counts alone.
-    said = " ".join([f"The base against {facts.best}.", *counted])
-    shown = [flip for flip in facts.flips if flip.change != "same"][:MAX_TASK_ROWS]
+    about = " ".join([f"The base against {facts.best}.", *counted])
+    changed = [flip for flip in facts.flips if flip.change != "same"][:MAX_TASK_ROWS]
     rows: list[list[Node]] = [
         [_task_cell(flip), flip.split, flip.category, f"{flip.before:.2f} to {flip.after:.2f}", _change_tag(flip)]
-        for flip in shown
+        for flip in changed
     ]
     note = " Unstable: the base does not agree with itself. A task that came out worse is no veto."
     grid = _table(("task", "split", "category", "score", ""), rows)
     folded = details(open=len(rows) <= _UNFOLDED)[summary[f"{len(rows)} tasks"], grid]
-    return _section("tasks", "Tasks that changed", said + note, folded)
+    return _section("tasks", "Tasks that changed", about + note, folded)
 
 
 def _task_cell(flip: TaskChange) -> Node:
@@ -265,32 +279,45 @@ def _change_tag(flip: TaskChange) -> Node:
 
 
 def _resources(facts: RunFacts) -> Node:
-    def shown(value: float | None, form: str = ".2f") -> str:
+    def format_number(value: float | None, form: str = ".2f") -> str:
         return "-" if value is None else f"{value:{form}}"
 
     rows: list[list[Node]] = []
-    for one in facts.resources:
-        about = (code[one.ref], one.candidate, f"{one.bytes:,}", str(one.trials), f"{one.read:.0%}")
-        rows.append([*about, shown(one.score_read), shown(one.score_unread), shown(one.tokens_read, ",.0f")])
+    for resource in facts.resources:
+        about = (
+            code[resource.ref],
+            resource.candidate,
+            f"{resource.bytes:,}",
+            str(resource.trials),
+            f"{resource.read:.0%}",
+        )
+        rows.append(
+            [
+                *about,
+                format_number(resource.score_read),
+                format_number(resource.score_unread),
+                format_number(resource.tokens_read, ",.0f"),
+            ]
+        )
     heads = ("resource", "candidate", "bytes", "trials", "read in", "score read", "not read", "tokens a trial")
-    said = "Whether the trials that had a resource also read it. An executor that does not tell reads shows 0 %."
-    return _section("resources", "Resources", said, _table(heads, rows, "numbers"))
+    note = "Whether the trials that had a resource also read it. An executor that does not tell reads shows 0 %."
+    return _section("resources", "Resources", note, _table(heads, rows, "numbers"))
 
 
 def _rounds(facts: RunFacts) -> Node:
     if not facts.rounds:
         return None
     heads, *rows = solution_table.table_cells(facts.rounds)
-    said = "The answers as they stand after each round. Tokens, calls, cost and seconds are those of the round alone."
-    return _section("rounds", "Rounds of answers", said, _table(heads, rows, "numbers"))
+    about = "The answers as they stand after each round. Tokens, calls, cost and seconds are those of the round alone."
+    return _section("rounds", "Rounds of answers", about, _table(heads, rows, "numbers"))
 
 
 def _grades(facts: RunFacts) -> Node:
     if not facts.grades:
         return None
     heads, *rows = grade_table.grade_cells(facts.grades)
-    said = "The means that the judge gave in each dimension of its rubric, 1 to 5."
-    return _section("grades", "Dimensions", said, _table(heads, rows, "numbers"))
+    about = "The means that the judge gave in each dimension of its rubric, 1 to 5."
+    return _section("grades", "Dimensions", about, _table(heads, rows, "numbers"))
 
 
 def _bill_table(facts: RunFacts) -> Node:
@@ -305,8 +332,14 @@ def _bill_table(facts: RunFacts) -> Node:
 
 def _gates_section(facts: RunFacts) -> Node:
     rows = [
-        [str(one["iteration"]), one["candidate"] or "-", one["gate"], "passed" if one["passed"] else "no", one["why"]]
-        for one in facts.gates
+        [
+            str(gate["iteration"]),
+            gate["candidate"] or "-",
+            gate["gate"],
+            "passed" if gate["passed"] else "no",
+            gate["why"],
+        ]
+        for gate in facts.gates
     ]
     grid = _table(("iteration", "candidate", "gate", "", "why"), rows)
     return _section("gates", "Gates", "Every decision and why.", grid)
@@ -340,13 +373,13 @@ def write_report(folder: RunDirectory, out: Path | None = None, redactor: Redact
     NotFound for artefacts that are gone, OSError.
     """
     records = read_records(folder)
-    known = collect_facts(folder, fold_records(records), records, redactor)
+    facts = collect_facts(folder, fold_records(records), records, redactor)
     place = out or folder.path
     place.mkdir(parents=True, exist_ok=True)
     html, values = place / "report.html", place / "report.json"
-    _write_atomic(html, render_page(known))
-    _write_atomic(values, json.dumps(asdict(known), indent=1, ensure_ascii=False) + "\n")
-    return WrittenReport(known.run, known.label, str(html), str(values), render_text(known))
+    _write_atomic(html, render_page(facts))
+    _write_atomic(values, json.dumps(asdict(facts), indent=1, ensure_ascii=False) + "\n")
+    return WrittenReport(facts.run, facts.label, str(html), str(values), render_text(facts))
 
 
 def _write_atomic(path: Path, content: str) -> None:

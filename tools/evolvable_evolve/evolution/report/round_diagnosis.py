@@ -30,28 +30,29 @@ def collect_diagnosis(folder: RunDirectory, state: RunState) -> list[RoundDiagno
 
 def _critiques(folder: RunDirectory, number: int, records: Sequence[LedgerRecord]) -> RoundDiagnosis:
     # A dropped critique repeated words of a task, and was never used.
-    changes, dropped = (sum(bool(one[name]) for one in records) for name in ("change", "dropped"))
-    said = f"{len(records)} trials criticised, {changes} asked for a change"
-    said += f", {dropped} dropped as they repeat words of tasks" if dropped else ""
-    counts = Counter(name for one in records for name in one["to"])
+    changes, dropped = (sum(bool(record[name]) for record in records) for name in ("change", "dropped"))
+    summary = f"{len(records)} trials criticised, {changes} asked for a change"
+    summary += f", {dropped} dropped as they repeat words of tasks" if dropped else ""
+    counts = Counter(name for record in records for name in record["to"])
     lines = [f"{name}: {count} critique{'s' if count > 1 else ''}" for name, count in counts.items()]
-    texts = {one["task"]: folder.kept_json(one["artifact"]) for one in records if one["artifact"]}
-    return RoundDiagnosis(number, said, lines, [f"{task}: {text}" for task, text in texts.items()])
+    texts = {record["task"]: folder.read_json(record["artifact"]) for record in records if record["artifact"]}
+    return RoundDiagnosis(number, summary, lines, [f"{task}: {text}" for task, text in texts.items()])
 
 
 def _signals(record: LedgerRecord) -> RoundDiagnosis:
-    rollouts = [one for group in record["groups"] for one in _group_rollouts(group)]
+    rollouts = [rollout for group in record["groups"] for rollout in _group_rollouts(group)]
     contrasts = record["contrasts"]
-    said = f"{len(record['groups'])} tasks, {len(rollouts)} rollouts, {contrasts} with a pass beside a failure"
+    text = f"{len(record['groups'])} tasks, {len(rollouts)} rollouts, {contrasts} with a pass beside a failure"
     for name, words in (("reward", "reward"), ("ratio", "similarity to the answer before"), ("objective", "objective")):
-        middle = mean(one[name] for one in rollouts)
-        said += "" if middle is None else f"{';' if name == 'reward' else ','} mean {words} {middle:.2f}"
+        middle = mean(rollout[name] for rollout in rollouts)
+        text += "" if middle is None else f"{';' if name == 'reward' else ','} mean {words} {middle:.2f}"
     details = [
-        f"{one['task']}: reward {one['reward']:.2f}, advantage {one['advantage']:+.2f}, similarity {one['ratio']:.2f},"
-        f" objective {one['objective']:+.2f}"
-        for one in rollouts
+        f"{rollout['task']}: reward {rollout['reward']:.2f}, advantage {rollout['advantage']:+.2f}, similarity "
+        f"{rollout['ratio']:.2f},"
+        f" objective {rollout['objective']:+.2f}"
+        for rollout in rollouts
     ]
-    return RoundDiagnosis(record["iteration"], said, [], details)
+    return RoundDiagnosis(record["iteration"], text, [], details)
 
 
 def _group_rollouts(group: Mapping[str, Any]) -> list[Mapping[str, Any]]:

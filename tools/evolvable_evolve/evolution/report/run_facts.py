@@ -29,10 +29,10 @@ from evolvable_tools.redaction import Redactor
 
 def _describe_calibration(record: LedgerRecord) -> str:
     """Return who judged a rubric, and how often it was right in calibration."""
-    known = record["calibration"]
+    counts = record["calibration"]
     return (
-        f"{record['by']} ({record['label']}): right on {known['good_right']} of {known['good']} good and"
-        f" {known['bad_right']} of {known['bad']} bad known answers ({record['agreement']:.0%})"
+        f"{record['by']} ({record['label']}): right on {counts['good_right']} of {counts['good']} good and"
+        f" {counts['bad_right']} of {counts['bad']} bad known answers ({record['agreement']:.0%})"
     )
 
 
@@ -57,20 +57,20 @@ _OPTIONS = (
 
 def collect_provenance(state: RunState, finalist: str) -> dict[str, Any]:
     """Return what is needed to repeat the run and to distinguish it from another."""
-    said = state.settings
+    settings = state.settings
     return {
         "evolvable": version("evolvable"),
-        "task_set": f"{said.get('task_set', '')}@{said.get('task_set_version', '')}",
-        "task_set_digest": said.get("task_set_digest", ""),
-        "test_digest": said.get("test_digest", ""),
+        "task_set": f"{settings.get('task_set', '')}@{settings.get('task_set_version', '')}",
+        "task_set_digest": settings.get("task_set_digest", ""),
+        "test_digest": settings.get("test_digest", ""),
         "executor": state.fingerprint,
-        "brain": said.get("brain", ""),
+        "brain": settings.get("brain", ""),
         **({"judge": "; ".join(map(_describe_calibration, state.judges))} if state.judges else {}),
-        "seed": said.get("seed"),
+        "seed": settings.get("seed"),
         "base_digest": state.base,
         "finalist_digest": finalist,
-        "program": [f"{pin['ref']}@{pin['version']}" for pin in said.get("program", ())],
-        "command": reproduce_command(said),
+        "program": [f"{pin['ref']}@{pin['version']}" for pin in settings.get("program", ())],
+        "command": reproduce_command(settings),
     }
 
 
@@ -78,7 +78,7 @@ def reproduce_command(settings: Mapping[str, Any]) -> str:
     """Return the command for settings as the ledger holds them; '' for a run that no command began."""
     if not settings.get("task_set_digest"):
         return ""
-    usual = {one.name: one.default for one in fields(RunSettings) if one.default is not MISSING}
+    usual = {setting.name: setting.default for setting in fields(RunSettings) if setting.default is not MISSING}
     words = ["evolvable", "evolve", "start", str(settings["task_set"])]
     for pin in settings.get("program", ()):
         words += ["--program", str(pin["ref"])]
@@ -86,10 +86,10 @@ def reproduce_command(settings: Mapping[str, Any]) -> str:
     if rounds := settings["executor"].get("rounds"):
         words += ["--rounds", str(rounds)]
     for name in _OPTIONS:
-        given, default = (_as_words(known.get(name)) for known in (settings, usual))
+        chosen, default = (_as_words(source.get(name)) for source in (settings, usual))
         # Options with their default would make the command long, and may get another default later.
-        if name in settings and given != default:
-            words += ["--pass-at" if name == "fail_below" else f"--{name.replace('_', '-')}", *given]
+        if name in settings and chosen != default:
+            words += ["--pass-at" if name == "fail_below" else f"--{name.replace('_', '-')}", *chosen]
     limits = settings.get("limit", {})
     for name in ("cost", "tokens", "calls"):
         if limits.get(name) is not None:
@@ -99,7 +99,7 @@ def reproduce_command(settings: Mapping[str, Any]) -> str:
 
 def _as_words(value: Any) -> list[str]:
     """Return the words of an option's value: two for a pair."""
-    return [str(one) for one in (value if isinstance(value, list | tuple) else (value,))]
+    return [str(word) for word in (value if isinstance(value, list | tuple) else (value,))]
 
 
 def _executor_option(executor: Mapping[str, Any]) -> str:
@@ -148,8 +148,8 @@ def _resource_use(ref: str, candidate: str, size: int, trials: list[LedgerRecord
     unread = [trial for trial in trials if ref not in trial["read"]]
     tokens = [trial["usage"]["input_tokens"] + trial["usage"]["output_tokens"] for trial in read]
     with_it, without = (mean(trial["score"] for trial in some if trial["score"] is not None) for some in (read, unread))
-    told = mean(tokens) if any(tokens) else None
-    return ResourceUse(ref, candidate, size, len(trials), len(read) / len(trials), with_it, without, told)
+    mean_tokens = mean(tokens) if any(tokens) else None
+    return ResourceUse(ref, candidate, size, len(trials), len(read) / len(trials), with_it, without, mean_tokens)
 
 
 # Redacted before it is cut to the shorter length: half a secret would not be found.
@@ -272,18 +272,18 @@ def collect_facts(
     redactor: removes secrets from the texts of models and candidates; by default one without a person's own patterns.
     """
     clean = redactor or Redactor()
-    names = {digest: one.name for digest, one in state.candidates.items()}
+    names = {digest: candidate.name for digest, candidate in state.candidates.items()}
     diffs = {record["candidate"]: record.get("diff") for record in records if record["type"] == "built"}
     finalist = str(state.verdict.get("candidate") or state.best)
     rounds, verdict = rounds_of_run(state, records, finalist), state.verdict
     if costs := round_costs(rounds, names.get(finalist, "")):
-        verdict = {**verdict, "rounds": [asdict(one) for one in costs]}
+        verdict = {**verdict, "rounds": [asdict(cost) for cost in costs]}
     sizes = dict(Counter(split for split, _ in state.tasks.values()))
     # The sealed tasks are in the verdict alone.
     if sealed := len(state.verdict.get("base", {})):
         sizes[str(Split.TEST)] = sealed
     arms = {name: mean_interval(state.verdict.get(name)) for name in ("base", "finalist", "no_skill")}
-    of_judges = [one["warning"] for one in state.judges if one["warning"]]
+    of_judges = [judge["warning"] for judge in state.judges if judge["warning"]]
     return RunFacts(
         run=state.run,
         label=state.label,
@@ -295,12 +295,15 @@ def collect_facts(
         exploratory=state.exploratory,
         warnings=[*state.preflight.get("warnings", ()), *dict.fromkeys(of_judges)],
         tasks=sizes,
-        tried=[_candidate_facts(folder, one, names, diffs.get(one.digest), clean) for one in state.candidates.values()],
+        tried=[
+            _candidate_facts(folder, candidate, names, diffs.get(candidate.digest), clean)
+            for candidate in state.candidates.values()
+        ],
         frontier=[names[digest] for digest in state.frontier],
         base_again=mean_interval(state.calibration.get("again")),
         no_skill=mean_interval(state.calibration.get("no_skill")),
         mde=state.calibration.get("mde"),
-        test={name: its for name, its in arms.items() if its is not None} or None,
+        test={name: interval for name, interval in arms.items() if interval is not None} or None,
         verdict={key: value for key, value in verdict.items() if key not in _OMITTED_FIELDS},
         heat=_category_scores(state),
         flips=_task_changes(state, finalist, records, clean),
@@ -308,11 +311,11 @@ def collect_facts(
         resources=collect_resource_use(records, {digest: folder.program(digest) for digest in state.candidates}, names),
         spent={purpose: spent.to_json() for purpose, spent in sorted(state.spent.items())},
         bill=state.bill.to_json(),
-        gates=[asdict(one) | {"candidate": names.get(one.candidate, "")} for one in state.gates],
+        gates=[asdict(gate) | {"candidate": names.get(gate.candidate, "")} for gate in state.gates],
         adoption={key: value for key, value in state.adoption.items() if key != "type"},
         provenance=collect_provenance(state, finalist),
         optimizer=str(state.settings.get("optimizer", "")) if state.settings.get("purpose") != "measure" else "",
-        diagnosis=[_redact_diagnosis(one, clean) for one in collect_diagnosis(folder, state)],
+        diagnosis=[_redact_diagnosis(diagnosis, clean) for diagnosis in collect_diagnosis(folder, state)],
         rounds=rounds,
         grades=collect_grades(records, *places_of_run(state, finalist)),
     )
@@ -324,19 +327,19 @@ _OMITTED_FIELDS = ("type", "base", "finalist", "no_skill")
 
 def headline(state: RunState, best: str) -> str:
     """Return the run in one sentence with its numbers; nothing is claimed before the verdict."""
-    said = state.verdict
-    if not said:
-        shown = f" The best so far is {best}, provisionally." if best not in ("", "base") else ""
-        return f"The run is not finished ({state.stopped or state.phase}).{shown} Nothing is claimed."
-    if not said.get("n"):
-        return f"{said['verdict']}: {said['why']}"
-    low, high = said["interval"]
-    effective = f" (effective n {said['groups']})" if "groups" in said else ""
-    tested = f"on {said['n']} sealed tasks{effective}"
+    verdict = state.verdict
+    if not verdict:
+        best_note = f" The best so far is {best}, provisionally." if best not in ("", "base") else ""
+        return f"The run is not finished ({state.stopped or state.phase}).{best_note} Nothing is claimed."
+    if not verdict.get("n"):
+        return f"{verdict['verdict']}: {verdict['why']}"
+    low, high = verdict["interval"]
+    effective = f" (effective n {verdict['groups']})" if "groups" in verdict else ""
+    tested = f"on {verdict['n']} sealed tasks{effective}"
     return (
-        f"{said['verdict']}: {best} against the base {tested} {100 * said['delta']:+.1f} points"
-        f" (95 % {100 * low:+.1f} to {100 * high:+.1f}), {_ordinal(said['look'])} look at this test set."
-        f" {said['why']}"
+        f"{verdict['verdict']}: {best} against the base {tested} {100 * verdict['delta']:+.1f} points"
+        f" (95 % {100 * low:+.1f} to {100 * high:+.1f}), {_ordinal(verdict['look'])} look at this test set."
+        f" {verdict['why']}"
     )
 
 
@@ -359,20 +362,24 @@ def mean_interval(scores: Mapping[str, float] | None) -> MeanInterval | None:
 
 
 def _candidate_facts(
-    folder: RunDirectory, one: RunCandidate, names: Mapping[str, str], diff: str | None, redactor: Redactor
+    folder: RunDirectory, candidate: RunCandidate, names: Mapping[str, str], diff: str | None, redactor: Redactor
 ) -> CandidateFacts:
     # Fields with the same name and meaning are copied.
-    copied = {known.name: getattr(one, known.name) for known in fields(CandidateFacts) if hasattr(one, known.name)}
-    shown = {
-        "parents": tuple(names.get(parent, parent[:12]) for parent in one.parents),
-        "decision": str(one.decision or "under way"),
-        "validation": mean_interval(one.scores),
-        "diff": folder.kept(diff).decode("utf-8", "replace") if diff else "",
+    copied = {
+        column.name: getattr(candidate, column.name)
+        for column in fields(CandidateFacts)
+        if hasattr(candidate, column.name)
     }
-    if one.decision is CandidateDecision.INDECISIVE:
+    computed = {
+        "parents": tuple(names.get(parent, parent[:12]) for parent in candidate.parents),
+        "decision": str(candidate.decision or "under way"),
+        "validation": mean_interval(candidate.scores),
+        "diff": folder.read_artifact(diff).decode("utf-8", "replace") if diff else "",
+    }
+    if candidate.decision is CandidateDecision.INDECISIVE:
         # The tasks that counted are no sample of all: missing ones may depend on the candidate.
-        shown |= {"delta": None, "fixed": (), "broken": ()}
-    facts = CandidateFacts(**copied | shown)
+        computed |= {"delta": None, "fixed": (), "broken": ()}
+    facts = CandidateFacts(**copied | computed)
     summary, reason, diff = (redactor.redact(text)[0] for text in (facts.summary, facts.reason, facts.diff))
     operations, findings = (
         tuple(redactor.redact(text)[0] for text in texts) for texts in (facts.operations, facts.findings)
@@ -380,8 +387,8 @@ def _candidate_facts(
     return replace(facts, summary=summary, reason=reason, diff=diff, operations=operations, findings=findings)
 
 
-def _redact_diagnosis(one: RoundDiagnosis, redactor: Redactor) -> RoundDiagnosis:
-    return replace(one, details=[redactor.redact(text)[0] for text in one.details])
+def _redact_diagnosis(diagnosis: RoundDiagnosis, redactor: Redactor) -> RoundDiagnosis:
+    return replace(diagnosis, details=[redactor.redact(text)[0] for text in diagnosis.details])
 
 
 def _category_scores(state: RunState) -> list[CategoryScores]:
@@ -391,9 +398,12 @@ def _category_scores(state: RunState) -> list[CategoryScores]:
             by_category[category].append(task)
     rows, candidates = [], state.candidates.values()
     for category, tasks in sorted(by_category.items()):
-        scores = {one.name: [one.scores[task] for task in tasks if task in one.scores] for one in candidates}
-        means = {name: sum(its) / len(its) for name, its in scores.items() if its}
-        rows.append(CategoryScores(category, len(tasks), means))
+        scores = {
+            candidate.name: [candidate.scores[task] for task in tasks if task in candidate.scores]
+            for candidate in candidates
+        }
+        category_means = {name: sum(values) / len(values) for name, values in scores.items() if values}
+        rows.append(CategoryScores(category, len(tasks), category_means))
     return rows
 
 
@@ -439,9 +449,9 @@ def _last_outputs(records: Iterable[LedgerRecord], arms: tuple[str, str], redact
                 last[trial["task"]]["base" if trial["program"] == arms[0] else "best"] = trial
     found: dict[str, list[str]] = defaultdict(list)
     for task, by_arm in last.items():
-        for who in ("base", "best"):
-            if (trial := by_arm.get(who)) is not None:
+        for arm in ("base", "best"):
+            if (trial := by_arm.get(arm)) is not None:
                 clean, _ = redactor.redact(str(trial["output"])[:MAX_OUTPUT_READ])
-                said = " ".join(clean.split())[:MAX_OUTPUT_SHOWN]
-                found[task].append(f"{who}, {trial['outcome']}: {said or '(no output)'}")
+                excerpt = " ".join(clean.split())[:MAX_OUTPUT_SHOWN]
+                found[task].append(f"{arm}, {trial['outcome']}: {excerpt or '(no output)'}")
     return found

@@ -63,7 +63,7 @@ def collect_rounds(
         (arm, split): [] for arm in arms for split in dict.fromkeys(splits.values())
     }
     counted: set[str] = set()
-    told = False
+    has_rounds = False
     for record in records:
         if record["type"] == ROUND:
             rounds.setdefault((record["key"], record["attempt"]), []).append(record)
@@ -77,9 +77,9 @@ def collect_rounds(
         if not TrialOutcome(trial["outcome"]).counts or trial["key"] in counted or place not in groups:
             continue
         counted.add(trial["key"])
-        told = told or bool(found) or "code" in record
-        groups[place].append([_answer(one) for one in found] or [_only_answer(record)])
-    return [row for (arm, split), all_ in groups.items() if told for row in _rows(arms[arm], split, all_)]
+        has_rounds = has_rounds or bool(found) or "code" in record
+        groups[place].append([_answer(round_record) for round_record in found] or [_only_answer(record)])
+    return [row for (arm, split), all_ in groups.items() if has_rounds for row in _rows(arms[arm], split, all_)]
 
 
 def places_of_run(state: RunState, finalist: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -115,11 +115,11 @@ class RoundCost:
 
 def round_costs(rows: Sequence[SolutionRow], finalist: str) -> list[RoundCost]:
     """Return what the first answers and each round of the finalist took in the test; nothing without rounds."""
-    mine = [one for one in rows if (one.arm, one.split) == (finalist, Split.TEST) and one.round != FINAL]
-    means = [one.mean for one in mine]
+    mine = [row for row in rows if (row.arm, row.split) == (finalist, Split.TEST) and row.round != FINAL]
+    round_means = [row.mean for row in mine]
     found = [
-        RoundCost(number, one.mean - means[max(0, number - 1)], one.tokens, one.calls, one.cost, one.seconds)
-        for number, one in enumerate(mine)
+        RoundCost(number, row.mean - round_means[max(0, number - 1)], row.tokens, row.calls, row.cost, row.seconds)
+        for number, row in enumerate(mine)
     ]
     return found if len(found) > 1 else []
 
@@ -144,21 +144,23 @@ def _rows(arm: str, split: str, trials: Sequence[_Answers]) -> Iterator[Solution
         standing = [answers[min(number, len(answers) - 1)] for answers in trials]
         yield _row(arm, split, str(number), standing, [answers[number] for answers in trials if number < len(answers)])
     if most:
-        yield _row(arm, split, FINAL, [answers[-1] for answers in trials], [one for all_ in trials for one in all_])
+        yield _row(
+            arm, split, FINAL, [answers[-1] for answers in trials], [answer for all_ in trials for answer in all_]
+        )
 
 
-def _row(arm: str, split: str, number: str, standing: _Answers, made: _Answers) -> SolutionRow:
-    bill = sum((one.bill for one in made), Bill())
-    codes = [one for one in standing if one.code]
+def _row(arm: str, split: str, number: str, standing: _Answers, answers: _Answers) -> SolutionRow:
+    bill = sum((answer.bill for answer in answers), Bill())
+    codes = [answer for answer in standing if answer.code]
     # Time and memory of a wrong program say nothing.
-    accepted = [one for one in codes if one.code == CodeOutcome.PASSED]
+    accepted = [answer for answer in codes if answer.code == CodeOutcome.PASSED]
     return SolutionRow(
         arm,
         split,
         number,
         len(standing),
-        fmean(one.score for one in standing),
-        {str(kind): sum(one.code == kind for one in codes) for kind in CodeOutcome} if codes else {},
+        fmean(answer.score for answer in standing),
+        {str(kind): sum(answer.code == kind for answer in codes) for kind in CodeOutcome} if codes else {},
         _mean(accepted, "runtime_ms"),
         _mean(accepted, "memory_mb"),
         _mean(codes, "cases_passed"),
@@ -166,12 +168,12 @@ def _row(arm: str, split: str, number: str, standing: _Answers, made: _Answers) 
         bill.calls,
         # A sum without the unknown prices would look cheaper than it was.
         None if bill.unpriced else bill.cost,
-        sum(one.wall for one in made),
+        sum(answer.wall for answer in answers),
     )
 
 
 def _mean(answers: _Answers, name: str) -> float | None:
-    found = [one.metrics[name] for one in answers if name in one.metrics]
+    found = [answer.metrics[name] for answer in answers if name in answer.metrics]
     return fmean(found) if found else None
 
 
@@ -199,9 +201,9 @@ def table_cells(rows: Sequence[SolutionRow]) -> list[list[str]]:
     cells = [[str(head) for head in HEADS]]
     for row in rows:
         outcomes = [str(row.outcomes.get(str(kind), 0)) for kind in CodeOutcome]
-        means = [_shown(row.ar, ".1f"), _shown(row.am, ".1f"), _shown(row.apc, ".2f")]
-        spent = [f"{row.tokens:,}", f"{row.calls:,}", _shown(row.cost, ".4f"), f"{row.seconds:.1f}"]
-        cells.append([row.arm, row.split, row.round, str(row.n), f"{row.mean:.3f}", *outcomes, *means, *spent])
+        mean_cells = [_format_number(row.ar, ".1f"), _format_number(row.am, ".1f"), _format_number(row.apc, ".2f")]
+        spent = [f"{row.tokens:,}", f"{row.calls:,}", _format_number(row.cost, ".4f"), f"{row.seconds:.1f}"]
+        cells.append([row.arm, row.split, row.round, str(row.n), f"{row.mean:.3f}", *outcomes, *mean_cells, *spent])
     # The first five columns and the costs are for every kind of task.
     left_out = set() if code else set(range(5, 5 + len(CodeOutcome) + 3))
     return [[cell for at, cell in enumerate(line) if at not in left_out] for line in cells]
@@ -224,5 +226,5 @@ def aligned_lines(cells: Sequence[Sequence[str]], names: int) -> list[str]:
     ]
 
 
-def _shown(value: float | None, form: str) -> str:
+def _format_number(value: float | None, form: str) -> str:
     return "-" if value is None else f"{value:{form}}"

@@ -52,18 +52,18 @@ async def command_score(
     It runs in a copy of the workspace; `files` are written to a fresh folder for it. In `argv` the words {taskset} and
     {python} are replaced by that folder and by the Python that runs it. host: what it runs with.
     """
-    with tempfile.TemporaryDirectory(prefix="evolvable-scorer-", ignore_cleanup_errors=True) as made:
+    with tempfile.TemporaryDirectory(prefix="evolvable-scorer-", ignore_cleanup_errors=True) as folder:
         # Without links in it, because a scorer may compare paths.
-        place = Path(made).resolve()
+        place = Path(folder).resolve()
         await asyncio.to_thread(_copy_inputs, place, workspace, files, rollout.trace)
         python = host.sandbox.python if host.sandbox is not None else sys.executable
         command = [part.replace("{taskset}", str(place / "taskset")).replace("{python}", python) for part in argv]
-        shown = (place / "taskset", place / "transcript.txt", *named_files(command))
-        given = _scorer_input(task, rollout, place)
+        readable = (place / "taskset", place / "transcript.txt", *named_files(command))
+        stdin = _scorer_input(task, rollout, place)
         try:
             work = place / "workspace"
             # What it changes in its copy is not needed.
-            ran = await host.run(command, work, seconds, given, readable=shown, returns=False, task=task.id)
+            ran = await host.run(command, work, seconds, stdin, readable=readable, returns=False, task=task.id)
         except (OSError, ValueError) as error:
             raise ScorerError(
                 f"The scorer of task {task.id} cannot be started: {printable_line(executors.start_problem(error))}.",
@@ -97,7 +97,7 @@ def special_files(folder: str, names: list[str]) -> set[str]:
 
 
 def _scorer_input(task: Task, rollout: Rollout, place: Path) -> bytes:
-    told = {
+    request = {
         "task_id": task.id,
         "prompt": task.prompt,
         "expected": task.expected,
@@ -106,7 +106,7 @@ def _scorer_input(task: Task, rollout: Rollout, place: Path) -> bytes:
         "transcript_path": str(place / "transcript.txt") if rollout.trace else None,
         "usage": asdict(rollout.usage),
     }
-    return json.dumps(told).encode()
+    return json.dumps(request).encode()
 
 
 def _parse_output(task: str, ran: ProcessResult, seconds: float) -> Score:
@@ -115,39 +115,44 @@ def _parse_output(task: str, ran: ProcessResult, seconds: float) -> Score:
     if ran.code is None:
         raise ScorerError(f"The scorer of task {task} took longer than {seconds:g} s.", "timeout_s gives it more.")
     if ran.code != 0:
-        said = printable_line(ran.err.decode("utf-8", "replace")[-400:])
-        raise ScorerError(f"The scorer of task {task} ended with exit code {ran.code}{f': {said}' if said else '.'}")
+        stderr_text = printable_line(ran.err.decode("utf-8", "replace")[-400:])
+        raise ScorerError(
+            f"The scorer of task {task} ended with exit code {ran.code}{f': {stderr_text}' if stderr_text else '.'}"
+        )
     try:
-        said_ = executors.parse_strict_json(ran.out)
+        output = executors.parse_strict_json(ran.out)
     except (ValueError, RecursionError):
         raise ScorerError(
             f"The scorer of task {task} printed no JSON: {printable_line(ran.out.decode('utf-8', 'replace'))}",
             'It is to print one object such as {"score": 1.0}, and nothing else; remarks belong on stderr.',
         ) from None
     try:
-        return _parse_score(said_)
+        return _parse_score(output)
     except ValueError as error:
         raise ScorerError(f"The scorer of task {task} said what cannot be used: {error}.") from None
 
 
-def _parse_score(said: Any) -> Score:
+def _parse_score(answer: Any) -> Score:
     """Return the score in a scorer's JSON. Raises ValueError."""
-    if not isinstance(said, dict):
+    if not isinstance(answer, dict):
         raise ValueError("it is no JSON object")
-    if fault := schema_problem(said, executors.load_schema(Path(__file__).with_name("command_score.schema.json"))):
+    if fault := schema_problem(answer, executors.load_schema(Path(__file__).with_name("command_score.schema.json"))):
         raise ValueError(fault)
-    feedback, evidence = said.get("feedback_public") or "", said.get("evidence_private") or ""
-    if said.get("status") == "infra_error":
+    feedback, evidence = answer.get("feedback_public") or "", answer.get("evidence_private") or ""
+    if answer.get("status") == "infra_error":
         raise ValueError(f"it reports trouble of its own: {printable_line(evidence) or 'no reason given'}")
-    code = CodeOutcome(said["outcome"]) if "outcome" in said else None
-    if code is not None and (code is CodeOutcome.PASSED) is not (said["score"] == 1):
-        raise ValueError(f"it says {code} with a score of {said['score']}; PR is a score of 1 and nothing else is")
+    code = CodeOutcome(answer["outcome"]) if "outcome" in answer else None
+    if code is not None and (code is CodeOutcome.PASSED) is not (answer["score"] == 1):
+        raise ValueError(f"it says {code} with a score of {answer['score']}; PR is a score of 1 and nothing else is")
     return Score(
-        float(said["score"]),
+        float(answer["score"]),
         feedback[:MAX_SCORER_TEXT],
         evidence[:MAX_SCORER_TEXT],
-        tuple(ScoreCheck(one["name"], one["pass"], one.get("kind", "outcome")) for one in said.get("checks") or ()),
-        {name: float(value) for name, value in (said.get("metrics") or {}).items()},
+        tuple(
+            ScoreCheck(check["name"], check["pass"], check.get("kind", "outcome"))
+            for check in answer.get("checks") or ()
+        ),
+        {name: float(value) for name, value in (answer.get("metrics") or {}).items()},
         code=code,
     )
 
@@ -164,13 +169,13 @@ def judge_instructions() -> str:
 
 def judge_question(prompt: str, output: str, *, expected: str | None = None, rubric: str = "") -> ModelQuestion:
     """Return the question to a judge about one answer. rubric: a text, or the name of one of the program's."""
-    said = {"task": prompt, "expected": expected, "rubric": rubrics.rubric_text(rubric), "answer": output}
-    given = {key: value for key, value in said.items() if value}
+    fields = {"task": prompt, "expected": expected, "rubric": rubrics.rubric_text(rubric), "answer": output}
+    data = {key: value for key, value in fields.items() if value}
     if rubric in rubrics.named_rubrics():
         schema = rubrics.graded_schema(rubric, JUDGE_SCHEMA)
         # 2,048 tokens: a judge answers in a few sentences.
-        return ModelQuestion(ModelRole.JUDGE, rubrics.graded_instructions(), given, schema, 2_048)
-    return ModelQuestion(ModelRole.JUDGE, judge_instructions(), given, JUDGE_SCHEMA, 2_048)
+        return ModelQuestion(ModelRole.JUDGE, rubrics.graded_instructions(), data, schema, 2_048)
+    return ModelQuestion(ModelRole.JUDGE, judge_instructions(), data, JUDGE_SCHEMA, 2_048)
 
 
 def parse_judge_score(answer: Mapping[str, Any]) -> Score:
@@ -184,7 +189,7 @@ def parse_judge_score(answer: Mapping[str, Any]) -> Score:
     # A judge that contradicts itself has not understood the form, and its number means nothing.
     if bool(answer["passed"]) is not (value >= 0.5):
         raise ValueError(f"a judge gave {value:g} and passed {answer['passed']}")
-    errors = "; ".join(f"{one['type']}: {one['value']}" for one in answer["errors"])
+    errors = "; ".join(f"{error['type']}: {error['value']}" for error in answer["errors"])
     return Score(value, str(answer["feedback"]), "\n".join(filter(None, (str(answer["reason"]), errors))))
 
 
@@ -234,8 +239,8 @@ class JudgeCalibration:
     @property
     def agreement(self) -> float:
         """The share of all known answers that it got right; 0 without any."""
-        known = self.good + self.bad
-        return (self.good_right + self.bad_right) / known if known else 0.0
+        total = self.good + self.bad
+        return (self.good_right + self.bad_right) / total if total else 0.0
 
     @property
     def passes(self) -> bool:
@@ -254,20 +259,20 @@ class JudgeScorer:
     It can be pickled when its model can.
     """
 
-    brain: ProposerModel
+    judge_model: ProposerModel
     calibrations: Mapping[str, JudgeCalibration] = field(default_factory=dict)
 
     async def score(self, rubric: str, task: Task, output: str) -> Score:
         """Return the judge's score. Raises JudgeRefused unless it is calibrated for the rubric, and ScorerError."""
         calibration = self.calibrations.get(rubric_digest(rubric))
         # The calibration of one model says nothing of another.
-        if calibration is None or calibration.judge != self.brain.name:
+        if calibration is None or calibration.judge != self.judge_model.name:
             raise JudgeRefused(
-                f"{self.brain.name} has not been calibrated for the rubric of task {task.id}.",
+                f"{self.judge_model.name} has not been calibrated for the rubric of task {task.id}.",
                 "Give its task known answers (good and bad in the scorer's args) and calibrate it first.",
             )
         check_calibration(calibration)
-        return await judge_answer(self.brain, rubric, task, output)
+        return await judge_answer(self.judge_model, rubric, task, output)
 
 
 @dataclass(frozen=True)
@@ -293,24 +298,29 @@ def check_calibration(calibration: JudgeCalibration) -> None:
     )
 
 
-async def run_judge_calibration(brain: ProposerModel, rubric: str, samples: Sequence[JudgeSample]) -> JudgeCalibration:
+async def run_judge_calibration(
+    judge_model: ProposerModel, rubric: str, samples: Sequence[JudgeSample]
+) -> JudgeCalibration:
     """Return how often a judge is right about known answers; each is asked about once. Raises ScorerError."""
     right = {True: 0, False: 0}
     wrong = []
     for sample in samples:
-        if ((await judge_answer(brain, rubric, sample.task, sample.output)).value >= _PASS_SCORE) == sample.good:
+        if ((await judge_answer(judge_model, rubric, sample.task, sample.output)).value >= _PASS_SCORE) == sample.good:
             right[sample.good] += 1
         else:
             wrong.append(sample.task.id)
     good = sum(sample.good for sample in samples)
     counts = good, right[True], len(samples) - good, right[False]
-    return JudgeCalibration(brain.name, rubric_digest(rubric), *counts, tuple(wrong))
+    return JudgeCalibration(judge_model.name, rubric_digest(rubric), *counts, tuple(wrong))
 
 
 def samples_digest(samples: Sequence[JudgeSample]) -> str:
     """Return the sha256 of known answers, by which a calibration is found again."""
-    known = [[one.task.digest, dict(one.task.scorer.args).get("rubric"), one.output, one.good] for one in samples]
-    return hashlib.sha256(json.dumps(known).encode("ascii")).hexdigest()
+    rows = [
+        [sample.task.digest, dict(sample.task.scorer.args).get("rubric"), sample.output, sample.good]
+        for sample in samples
+    ]
+    return hashlib.sha256(json.dumps(rows).encode("ascii")).hexdigest()
 
 
 def family_warning(executor: Mapping[str, Any], judge: str, label: str) -> str:
@@ -326,9 +336,9 @@ def rubric_digest(rubric: str) -> str:
     return hashlib.sha256(rubrics.rubric_text(rubric).encode("utf-8", "replace")).hexdigest()
 
 
-def is_same_family(one: str, other: str) -> bool:
+def is_same_family(first: str, second: str) -> bool:
     """Return whether two names are of models of one maker, as far as the names tell; such a judge is flagged."""
-    return bool(_families(one) & _families(other))
+    return bool(_families(first) & _families(second))
 
 
 def _families(name: str) -> set[int]:
@@ -337,25 +347,25 @@ def _families(name: str) -> set[int]:
     return {at for at, words in enumerate(_FAMILIES) if any(part.startswith(words) for part in parts)}
 
 
-async def judge_answer(brain: ProposerModel, rubric: str, task: Task, output: str) -> Score:
+async def judge_answer(judge_model: ProposerModel, rubric: str, task: Task, output: str) -> Score:
     """Return the score that a judge gives one answer to a task. Raises ScorerError where it gives none."""
     question = judge_question(task.prompt, output[:_MAX_OUTPUT], expected=task.expected, rubric=rubric)
     try:
-        answer = await brain.ask(question)
+        answer = await judge_model.ask(question)
     except NoAnswer as error:
         text = f"The judge gave no score for task {task.id}: {error}"
         raise ScorerError(text, error.hint, error.usage, error.attempts) from None
     try:
         is_graded = rubric in rubrics.named_rubrics()
-        said = rubrics.graded_score(rubric, answer.value) if is_graded else parse_judge_score(answer.value)
+        score = rubrics.graded_score(rubric, answer.value) if is_graded else parse_judge_score(answer.value)
     except ValueError as error:
         text = f"The judge gave no score for task {task.id}: {error}."
         raise ScorerError(text, "Choose a better judge.", answer.usage, answer.attempts) from None
     # Feedback reaches the proposer, so it must not contain the expected answer.
-    telling = task.expected and _normalise(task.expected) in _normalise(said.feedback)
-    feedback = "" if telling else said.feedback
-    said = replace(said, feedback=feedback, evidence=f"{answer.by}: {said.evidence}")
-    return replace(said, usage=answer.usage, attempts=answer.attempts)
+    telling = task.expected and _normalise(task.expected) in _normalise(score.feedback)
+    feedback = "" if telling else score.feedback
+    score = replace(score, feedback=feedback, evidence=f"{answer.by}: {score.evidence}")
+    return replace(score, usage=answer.usage, attempts=answer.attempts)
 
 
 def _normalise(text: str) -> str:

@@ -86,8 +86,8 @@ def parse_answer(text: str) -> ParsedAnswer:
         left += [rest[end : found.start()], unknown]
         end = found.end()
     words = _WORD.findall(" ".join([*left, rest[end:]]).casefold())
-    kept = tuple(word for word in words if word not in _FILLERS and word not in _CURRENCIES)
-    return ParsedAnswer(tuple(dates), tuple(quantities), kept)
+    content_words = tuple(word for word in words if word not in _FILLERS and word not in _CURRENCIES)
+    return ParsedAnswer(tuple(dates), tuple(quantities), content_words)
 
 
 def _without_dates(text: str) -> tuple[list[Date | str], str]:
@@ -110,13 +110,13 @@ def _date(found: re.Match[str]) -> Date | str | None:
     parts = found.groupdict()
     year = int(parts["year"]) if parts.get("year") else None
     if parts.get("one"):
-        one, two = int(parts["one"]), int(parts["two"])
+        first, second = int(parts["one"]), int(parts["two"])
         # Above 12 a number is the day, whichever comes first. Both up to 12 is ambiguous, and compared as written.
-        if one > 12 >= two > 0 and one <= 31:
-            return year, two, one
-        if two > 12 >= one > 0 and two <= 31:
-            return year, one, two
-        return f"{one}/{two}/{year}" if 0 < one <= 12 and 0 < two <= 12 else None
+        if first > 12 >= second > 0 and first <= 31:
+            return year, second, first
+        if second > 12 >= first > 0 and second <= 31:
+            return year, first, second
+        return f"{first}/{second}/{year}" if 0 < first <= 12 and 0 < second <= 12 else None
     written = parts["month"]
     month = int(written) if written.isdigit() else _MONTHS[written.lower()]
     day = int(parts["day"]) if parts.get("day") else None
@@ -156,39 +156,39 @@ def numeric_strict(expected: str, output: str, *, rel_tol: float = 0.0, context:
         raise ValueError("The expected answer is empty.")
     if not 0 <= rel_tol <= 1:
         raise ValueError(f"rel_tol must be from 0 to 1, not {rel_tol}.")
-    wanted, given = parse_answer(expected), parse_answer(output)
-    if not (wanted.quantities or wanted.dates):
-        return float(_matches_text(expected, wanted, output, given))
-    if not set(wanted.words) <= set(given.words):
+    expected_answer, output_answer = parse_answer(expected), parse_answer(output)
+    if not (expected_answer.quantities or expected_answer.dates):
+        return float(_matches_text(expected, expected_answer, output, output_answer))
+    if not set(expected_answer.words) <= set(output_answer.words):
         return 0.0
-    dates = _surplus(wanted.dates, given.dates)
-    quantities = _unmatched(wanted.quantities, given.quantities, Decimal(str(rel_tol)))
+    dates = _surplus(expected_answer.dates, output_answer.dates)
+    quantities = _surplus_quantities(expected_answer.quantities, output_answer.quantities, Decimal(str(rel_tol)))
     if dates is None or quantities is None:
         return 0.0
     if not dates and not quantities:
         return float(not _adds_words(_NEGATIONS, expected, output))
     # Further numbers may repeat the question, and nothing else.
-    known = parse_answer(context)
-    stated = set(dates) <= set(known.dates) and all(
-        any(each.value == other.value for other in known.quantities) for each in quantities
+    context_answer = parse_answer(context)
+    stated = set(dates) <= set(context_answer.dates) and all(
+        any(each.value == other.value for other in context_answer.quantities) for each in quantities
     )
     return float(stated and not _adds_words(_HEDGES | _NEGATIONS, expected, output))
 
 
-def _matches_text(expected: str, wanted: ParsedAnswer, output: str, given: ParsedAnswer) -> bool:
+def _matches_text(expected: str, expected_answer: ParsedAnswer, output: str, output_answer: ParsedAnswer) -> bool:
     """Compare answers without numbers: all words of the expected one in a row, and no doubt or list about them."""
-    asked = _words(expected)
+    expected_words = _words(expected)
     # The opposite of a yes or no counts as doubt about it.
-    doubts = _HEDGES | {_OPPOSITES[word] for word in asked & _OPPOSITES.keys()}
-    if _adds_words(doubts if asked & _NO else doubts | _NEGATIONS, expected, output):
+    doubts = _HEDGES | {_OPPOSITES[word] for word in expected_words & _OPPOSITES.keys()}
+    if _adds_words(doubts if expected_words & _NO else doubts | _NEGATIONS, expected, output):
         return False
     if _LISTED.search(output.casefold()) and not _LISTED.search(expected.casefold()):
         return False
-    if not wanted.words:  # punctuation or fillers alone
+    if not expected_answer.words:  # punctuation or fillers alone
         return expected.split() == output.split()
-    length = len(wanted.words)
-    rows = (given.words[start : start + length] for start in range(len(given.words) - length + 1))
-    return wanted.words in rows
+    length = len(expected_answer.words)
+    rows = (output_answer.words[start : start + length] for start in range(len(output_answer.words) - length + 1))
+    return expected_answer.words in rows
 
 
 def _adds_words(words: frozenset[str], expected: str, output: str) -> bool:
@@ -200,43 +200,45 @@ def _words(text: str) -> set[str]:
     return set(_NUMERIC_WORD.findall(text.casefold()))
 
 
-def _surplus(wanted: Sequence[Hashable], given: Sequence[Hashable]) -> list[Hashable] | None:
+def _surplus(expected_items: Sequence[Hashable], found_items: Sequence[Hashable]) -> list[Hashable] | None:
     """Return what is given beyond what is wanted, each wanted one taken once; None when one is missing."""
-    expected, found = Counter(wanted), Counter(given)
+    expected, found = Counter(expected_items), Counter(found_items)
     return list((found - expected).elements()) if expected <= found else None
 
 
-def _unmatched(wanted: Sequence[Quantity], given: Sequence[Quantity], rel_tol: Decimal) -> list[Quantity] | None:
+def _surplus_quantities(
+    expected: Sequence[Quantity], found: Sequence[Quantity], rel_tol: Decimal
+) -> list[Quantity] | None:
     """Return the quantities given beyond those wanted; None unless each wanted one has one of its own."""
     # Fewer quantities than wanted cannot match one to one.
-    if len(given) < len(wanted):
+    if len(found) < len(expected):
         return None
-    taken: dict[int, int] = {}  # index given -> index wanted
+    assigned: dict[int, int] = {}  # index given -> index wanted
 
     def assign(index: int, seen: set[int]) -> bool:
         """Find a quantity of its own for a wanted one, moving others where that helps (bipartite matching)."""
-        for at, candidate in enumerate(given):
-            if at in seen or not _within_tolerance(wanted[index], candidate, rel_tol):
+        for at, candidate in enumerate(found):
+            if at in seen or not _within_tolerance(expected[index], candidate, rel_tol):
                 continue
             seen.add(at)
-            if at not in taken or assign(taken[at], seen):
-                taken[at] = index
+            if at not in assigned or assign(assigned[at], seen):
+                assigned[at] = index
                 return True
         return False
 
-    if not all(assign(index, set()) for index in range(len(wanted))):
+    if not all(assign(index, set()) for index in range(len(expected))):
         return None
-    return [each for at, each in enumerate(given) if at not in taken]
+    return [each for at, each in enumerate(found) if at not in assigned]
 
 
-def _within_tolerance(wanted: Quantity, given: Quantity, rel_tol: Decimal) -> bool:
+def _within_tolerance(expected: Quantity, found: Quantity, rel_tol: Decimal) -> bool:
     # A missing currency is not wrong, another one is.
-    if wanted.currency and given.currency and wanted.currency != given.currency:
+    if expected.currency and found.currency and expected.currency != found.currency:
         return False
-    if wanted.value == given.value:
+    if expected.value == found.value:
         return True
     # 2019 for 2020 is within 1 % and wrong.
-    return not wanted.is_year and abs(wanted.value - given.value) <= rel_tol * abs(wanted.value)
+    return not expected.is_year and abs(expected.value - found.value) <= rel_tol * abs(expected.value)
 
 
 TOLERANCES = (0.05, 0.01, 0.1, 0.0, 0.025)
@@ -263,14 +265,14 @@ def officeqa_compat(expected: str, output: str, rel_tol: float) -> float:
         raise ValueError("Predicted answer cannot be empty")
     if not 0 <= rel_tol <= 1:
         raise ValueError(f"Tolerance must be between 0 and 1, got {rel_tol}")
-    wanted = [value for value, *_ in find_numbers(expected)]
+    expected_values = [value for value, *_ in find_numbers(expected)]
     found = [value for value, *_ in find_numbers(output)]
-    if not wanted or not found:
+    if not expected_values or not found:
         return float(_plain_text(expected) in _plain_text(output))
     # A list of years is matched against years; elsewhere a year in the output is no guess at a value.
-    with_years = any(map(is_year, wanted)) or (len(wanted) == 1 and significant_text(expected)[0])
-    kept = [value for value in found if with_years or not is_year(value)]
-    near = all(any(_within_relative(value, guess, rel_tol) for guess in kept) for value in wanted)
+    with_years = any(map(is_year, expected_values)) or (len(expected_values) == 1 and significant_text(expected)[0])
+    candidates = [value for value in found if with_years or not is_year(value)]
+    near = all(any(_within_relative(value, guess, rel_tol) for guess in candidates) for value in expected_values)
     return float(near and text_overlaps(expected, output))
 
 
@@ -321,8 +323,10 @@ def significant_text(text: str) -> tuple[bool, str]:
 
 def text_overlaps(expected: str, output: str) -> bool:
     """Return whether the words besides numbers agree: one text contains the other, or nothing was expected."""
-    wanted, said = significant_text(expected), significant_text(output)
-    return not wanted[0] or (said[0] and (wanted[1] in said[1] or said[1] in wanted[1]))
+    expected_text, output_text = significant_text(expected), significant_text(output)
+    return not expected_text[0] or (
+        output_text[0] and (expected_text[1] in output_text[1] or output_text[1] in expected_text[1])
+    )
 
 
 def find_final_answer(text: str) -> str:

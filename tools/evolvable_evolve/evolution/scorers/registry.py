@@ -73,22 +73,25 @@ def _iter_embedded(text: str) -> Iterator[Any]:
             yield value
 
 
-def match_json_subset(expected: Any, given: Any, *, rel_tol: float = 0.0, unordered: bool = False) -> tuple[int, int]:
+def match_json_subset(expected: Any, actual: Any, *, rel_tol: float = 0.0, unordered: bool = False) -> tuple[int, int]:
     """Return how many of the expected leaves the given value has, and how many there are.
 
     Objects may hold more keys than expected; arrays must have the same length, and the same order unless `unordered`. 1
     and 1.0 are equal, 1 and true are not. An empty object or array is a leaf of its own.
     """
     if not isinstance(expected, dict | list) or not expected:
-        return int(_equal_leaves(expected, given, rel_tol)), 1
+        return int(_equal_leaves(expected, actual, rel_tol)), 1
     pairs: Iterable[tuple[Any, Any]]
-    if isinstance(expected, dict) and isinstance(given, dict):
-        pairs = [(value, given[key]) for key, value in expected.items() if key in given]
-    elif isinstance(expected, list) and isinstance(given, list) and len(given) == len(expected):
-        pairs = _match_unordered(expected, given, rel_tol) if unordered else zip(expected, given, strict=True)
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        pairs = [(value, actual[key]) for key, value in expected.items() if key in actual]
+    elif isinstance(expected, list) and isinstance(actual, list) and len(actual) == len(expected):
+        pairs = _match_unordered(expected, actual, rel_tol) if unordered else zip(expected, actual, strict=True)
     else:
         pairs = []
-    found = [match_json_subset(one, other, rel_tol=rel_tol, unordered=unordered)[0] for one, other in pairs]
+    found = [
+        match_json_subset(expected_value, actual_value, rel_tol=rel_tol, unordered=unordered)[0]
+        for expected_value, actual_value in pairs
+    ]
     return sum(found), count_leaves(expected)
 
 
@@ -99,32 +102,32 @@ def count_leaves(value: Any) -> int:
     return sum(map(count_leaves, value)) if isinstance(value, list) and value else 1
 
 
-def _match_unordered(expected: list[Any], given: list[Any], rel_tol: float) -> Iterator[tuple[Any, Any]]:
+def _match_unordered(expected: list[Any], actual: list[Any], rel_tol: float) -> Iterator[tuple[Any, Any]]:
     """Yield each expected element with one of its own: a whole match where there is one, else what is left over."""
-    left = list(given)
+    left = list(actual)
     missed = []
     # Whole matches first, so that a partial match does not take the element of a whole one.
-    for one in expected:
-        for at, other in enumerate(left):
-            right, all_ = match_json_subset(one, other, rel_tol=rel_tol, unordered=True)
+    for element in expected:
+        for at, candidate in enumerate(left):
+            right, all_ = match_json_subset(element, candidate, rel_tol=rel_tol, unordered=True)
             if right == all_:
-                yield one, left.pop(at)
+                yield element, left.pop(at)
                 break
         else:
-            missed.append(one)
+            missed.append(element)
     yield from zip(missed, left, strict=True)
 
 
-def _equal_leaves(expected: Any, given: Any, rel_tol: float) -> bool:
+def _equal_leaves(expected: Any, actual: Any, rel_tol: float) -> bool:
     # In Python True equals 1.
-    if isinstance(expected, bool) or isinstance(given, bool):
-        return expected is given
-    if isinstance(expected, int | float) and isinstance(given, int | float):
+    if isinstance(expected, bool) or isinstance(actual, bool):
+        return expected is actual
+    if isinstance(expected, int | float) and isinstance(actual, int | float):
         try:
-            return expected == given or abs(expected - given) <= rel_tol * abs(expected)
+            return expected == actual or abs(expected - actual) <= rel_tol * abs(expected)
         except OverflowError:  # a whole number beyond any float, beside a float
             return False
-    return type(expected) is type(given) and bool(expected == given)
+    return type(expected) is type(actual) and bool(expected == actual)
 
 
 # Only nested repetitions take that long, and those may take years.
@@ -164,11 +167,11 @@ async def match_pattern(
 
     The engine is Python's on every machine: a score must not depend on what else is installed.
     """
-    given = {"pattern": pattern, "flags": _flag_bits(flags), "whole": whole, "text": text}
+    request = {"pattern": pattern, "flags": _flag_bits(flags), "whole": whole, "text": text}
     # -I and -S: nothing of the user's is imported, and the process starts faster.
     command = (sys.executable, "-I", "-S", "-c", _PROGRAM)
     try:
-        ran = await executors.run_command(command, json.dumps(given).encode(), timeout=seconds)
+        ran = await executors.run_command(command, json.dumps(request).encode(), timeout=seconds)
     except OSError as error:
         raise ScorerError(f"The process for a pattern cannot be started: {executors.start_problem(error)}.") from None
     if ran.code is None:
@@ -195,8 +198,12 @@ def scorer_types() -> Mapping[str, Mapping[str, Any]]:
     """Return the tables of scorers.toml, and those of plugins, which cannot replace ours."""
     own: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("scorers.toml").read_text(encoding="utf-8"))
     more = {
-        name: {"arguments": one.arguments, "required": list(one.required), "needs_expected": one.needs_expected}
-        for name, one in plugin_scorers().items()
+        name: {
+            "arguments": scorer.arguments,
+            "required": list(scorer.required),
+            "needs_expected": scorer.needs_expected,
+        }
+        for name, scorer in plugin_scorers().items()
     }
     return {**more, **own}
 
@@ -274,12 +281,12 @@ class TaskSetScorer:
         """
         if task.scorer.type not in ("command", "regex"):
             return None
-        given = sample_list(task.scorer.args.get("good")) or sample_list(task.scorer.args.get("bad"))
-        if given and isinstance(given[0], str):
-            return given[0], {}
-        if given and isinstance(given[0], Mapping):
-            files = {path: str(text).encode() for path, text in (given[0].get("files") or {}).items()}
-            return str(given[0].get("output", "")), files
+        samples = sample_list(task.scorer.args.get("good")) or sample_list(task.scorer.args.get("bad"))
+        if samples and isinstance(samples[0], str):
+            return samples[0], {}
+        if samples and isinstance(samples[0], Mapping):
+            files = {path: str(text).encode() for path, text in (samples[0].get("files") or {}).items()}
+            return str(samples[0].get("output", "")), files
         return (task.expected, {}) if task.expected else None
 
     def _argv(self, task: Task) -> Sequence[str]:
@@ -294,18 +301,18 @@ class TaskSetScorer:
     def digest(self, task: Task) -> str:
         """Return a hash of the task's scorer, its arguments, and the files that it may run."""
         spec = json.dumps([task.scorer.type, dict(task.scorer.args)], sort_keys=True, default=str)
-        files = judge = named = ""
+        files = judge = version = ""
         if task.scorer.type == "command":
             # A command may read any file of the task set, so all of them decide.
             lines = (f"{path} {hashlib.sha256(data).hexdigest()}" for path, data in sorted(self.files.items()))
             files = hashlib.sha256("\n".join(lines).encode()).hexdigest()
             own = self.registered.get(str(task.scorer.args.get("name")))
-            named = f" {own.sha256}" if own else ""
+            version = f" {own.sha256}" if own else ""
         elif task.scorer.type == "judge" and self.judge:
-            judge = self.judge.brain.name
+            judge = self.judge.judge_model.name
         elif own_scorer := plugin_scorers().get(task.scorer.type):
-            named = f" {own_scorer.version}"
-        return hashlib.sha256(f"{spec} {files} {judge}{named}".encode()).hexdigest()
+            version = f" {own_scorer.version}"
+        return hashlib.sha256(f"{spec} {files} {judge}{version}".encode()).hexdigest()
 
 
 def _score_by_plugin(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
@@ -354,26 +361,26 @@ def _numeric(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
 
 def _json(task: Task, answer: str, args: Mapping[str, Any]) -> Score:
     try:
-        given = extract_json(answer)
+        actual = extract_json(answer)
     except ValueError:
         return Score(0.0, "The answer has no JSON object or array.")
     expected = json.loads(task.expected or "")
     options: dict[str, Any] = {key: args[key] for key in ("rel_tol", "unordered") if key in args}
-    right, all_ = match_json_subset(expected, given, **options)
+    right, all_ = match_json_subset(expected, actual, **options)
     if right == all_:
         return Score(1.0)
-    keys = _wrong_keys(task.prompt, expected, given, options)
+    keys = _wrong_keys(task.prompt, expected, actual, options)
     value = right / all_ if args.get("partial", False) else 0.0
     return Score(value, f"{right} of {all_} values are as expected{keys}.")
 
 
-def _wrong_keys(prompt: str, expected: Any, given: Any, options: Mapping[str, Any]) -> str:
+def _wrong_keys(prompt: str, expected: Any, actual: Any, options: Mapping[str, Any]) -> str:
     """Return which keys are missing or wrong, among those that the task itself names: others must not be revealed."""
-    if not isinstance(expected, dict) or not isinstance(given, dict):
+    if not isinstance(expected, dict) or not isinstance(actual, dict):
         return ""
-    told = [key for key in expected if key and key in prompt]
-    missing = [key for key in told if key not in given]
-    counts = {key: match_json_subset(expected[key], given[key], **options) for key in told if key in given}
+    named_keys = [key for key in expected if key and key in prompt]
+    missing = [key for key in named_keys if key not in actual]
+    counts = {key: match_json_subset(expected[key], actual[key], **options) for key in named_keys if key in actual}
     wrong = [key for key, (right, all_) in counts.items() if right != all_]
     parts = [f"{what}: {', '.join(keys)}" for what, keys in (("missing", missing), ("wrong", wrong)) if keys]
     return f" ({'; '.join(parts)})" if parts else ""
@@ -404,9 +411,9 @@ def known_samples(tasks: Sequence[Task]) -> dict[str, list[external_scorers.Judg
             continue
         own = found[str(task.scorer.args["rubric"])]
         for side, good in (("good", True), ("bad", False)):
-            for one in sample_list(task.scorer.args.get(side)):
+            for known_answer in sample_list(task.scorer.args.get(side)):
                 if sum(sample.good == good for sample in own) < external_scorers.MAX_KNOWN_ANSWERS:
-                    text = one if isinstance(one, str) else str(one.get("output", ""))
+                    text = known_answer if isinstance(known_answer, str) else str(known_answer.get("output", ""))
                     answer = extract_answer(text, str(task.scorer.args.get("answer", "whole")))
                     own.append(external_scorers.JudgeSample(task, answer, good))
     return dict(found)

@@ -51,9 +51,9 @@ def graded_schema(rubric: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the schema of an answer that grades the dimensions of a rubric. schema: of an answer with one score."""
     grades = {name: {"type": "integer", "minimum": LOWEST, "maximum": HIGHEST} for name in named_rubrics()[rubric]}
     # The score follows from the grades, so a judge is not asked for it.
-    kept = {name: what for name, what in schema["properties"].items() if name not in ("score", "passed")}
+    properties = {name: what for name, what in schema["properties"].items() if name not in ("score", "passed")}
     dimensions = {"type": "object", "properties": grades, "required": [*grades], "additionalProperties": False}
-    return {**schema, "properties": {"dimensions": dimensions, **kept}, "required": ["dimensions", *kept]}
+    return {**schema, "properties": {"dimensions": dimensions, **properties}, "required": ["dimensions", *properties]}
 
 
 def graded_score(rubric: str, answer: Mapping[str, Any]) -> Score:
@@ -64,6 +64,6 @@ def graded_score(rubric: str, answer: Mapping[str, Any]) -> Score:
         if not LOWEST <= grade <= HIGHEST:
             raise ValueError(f"a judge gave {name} {grade:g}, which is not between {LOWEST} and {HIGHEST}")
     mean = sum(grades.values()) / len(grades)
-    errors = "; ".join(f"{one['type']}: {one['value']}" for one in answer["errors"])
+    errors = "; ".join(f"{error['type']}: {error['value']}" for error in answer["errors"])
     reason = "\n".join(filter(None, (str(answer["reason"]), errors)))
     return Score((mean - LOWEST) / (HIGHEST - LOWEST), str(answer["feedback"]), reason, metrics=grades)

@@ -30,7 +30,7 @@ _FIXED = (0.0, 0.03, 0.1, 0.2, 0.3, 0.45, 0.65, 0.85)
 _BROKEN = (0.0, 0.0, 0.0, 0.05, 0.15, 0.4)
 _LATENT = ((0, 0), (0, 1), (1, 0), (1, 1))
 _TINY = 1e-12  # keeps a logarithm or a weight defined where a world cannot explain a task
-_KEPT = 0.97  # above the promised 19 of 20, because a quantile of 30 to 200 draws is uncertain itself
+_COVERED_SHARE = 0.97  # above the promised 19 of 20, because a quantile of 30 to 200 draws is uncertain itself
 
 # Of one task: the sums of passed and of failed repeats, before and after.
 _Seen = tuple[tuple[float, float], tuple[float, float]]
@@ -60,7 +60,7 @@ def forecast_found(tasks: int, stages: int, gain: float = FOUND_GAIN, seed: int 
     """
     rng = random.Random(seed)
     noises = [_BEFORE[at % len(_BEFORE)] for at in range(_draws(tasks, stages))]
-    return _summary(_found(rng, noises, tasks, stages, gain), [], tasks, stages)
+    return _summary(_simulate_gain(rng, noises, tasks, stages, gain), [], tasks, stages)
 
 
 def forecast_rest(before: Repeats, after: Repeats, stage: int, stages: int, seed: int = 0) -> TryForecast:
@@ -74,19 +74,19 @@ def forecast_rest(before: Repeats, after: Repeats, stage: int, stages: int, seed
     drawn = rng.choices(worlds, cum_weights=weights, k=_draws(len(tasks), stages))
     ended = []
     for noise, shares in drawn:
-        kinds = [_kind(rng, one, noise, shares) for one in seen]
+        kinds = [_kind(rng, outcome, noise, shares) for outcome in seen]
         # Copies, because `_finish` appends the drawn repeats to them.
-        known = [{str(at): list(arm[task]) for at, task in enumerate(tasks)} for arm in (before, after)]
-        ended.append(_finish(rng, kinds, noise, (known[0], known[1]), stage, stages))
+        scores = [{str(at): list(arm[task]) for at, task in enumerate(tasks)} for arm in (before, after)]
+        ended.append(_finish(rng, kinds, noise, (scores[0], scores[1]), stage, stages))
     # Every second world is enough for this figure, and halves its time.
-    found = _found(rng, [noise for noise, _ in drawn[::2]], len(tasks), stages, FOUND_GAIN)
+    found = _simulate_gain(rng, [noise for noise, _ in drawn[::2]], len(tasks), stages, FOUND_GAIN)
     return _summary(found, ended, len(tasks), stages)
 
 
 _BEFORE = (0.0, 0.05, 0.3)  # steady, nearly steady and unsteady executors
 
 
-def _found(
+def _simulate_gain(
     rng: random.Random, noises: Sequence[float], tasks: int, stages: int, gain: float
 ) -> list[tuple[TryAnswer, int]]:
     """Return how comparisons of a skill with this gain end, one for each noise."""
@@ -115,20 +115,20 @@ def _fitting_worlds(
 ) -> tuple[list[_World], list[float]]:
     """Return all worlds with the running sums of their weights, by how well each explains the repeats."""
     counts: dict[_Seen, int] = {}
-    for one in seen:
-        counts[one] = counts.get(one, 0) + 1
+    for outcome in seen:
+        counts[outcome] = counts.get(outcome, 0) + 1
     worlds = _worlds()
     logs = []
     for noise, shares in worlds:
         total = 0.0
-        for one, number in counts.items():
+        for outcome, number in counts.items():
             # Tasks with the same counts are weighed once.
-            weights = _kind_weights(one, noise, shares)
+            weights = _kind_weights(outcome, noise, shares)
             total += number * math.log(max(_TINY, sum(weights)))
         logs.append(total)
     best = max(logs)
     # Relative to the best: the weights alone are too small for a float.
-    return worlds, list(accumulate(math.exp(one - best) for one in logs))
+    return worlds, list(accumulate(math.exp(log_weight - best) for log_weight in logs))
 
 
 # The grid depends on nothing, and has some thousand worlds.
@@ -143,10 +143,10 @@ def _worlds() -> list[_World]:
     return found
 
 
-def _kind_weights(one: _Seen, noise: float, shares: Sequence[float]) -> list[float]:
+def _kind_weights(outcome: _Seen, noise: float, shares: Sequence[float]) -> list[float]:
     """Return the joint chance of each kind of task and of the repeats that it showed."""
     fits = []
-    for arm in one:
+    for arm in outcome:
         passed, failed = arm
         # A task that fails but for noise, and one that passes but for noise.
         fits.append((noise**passed * (1 - noise) ** failed, (1 - noise) ** passed * noise**failed))
@@ -155,12 +155,12 @@ def _kind_weights(one: _Seen, noise: float, shares: Sequence[float]) -> list[flo
 
 def _kind(
     rng: random.Random,
-    one: _Seen,
+    outcome: _Seen,
     noise: float,
     shares: Sequence[float],
 ) -> tuple[int, int]:
     # `choices` raises for weights that are all zero.
-    return rng.choices(_LATENT, weights=[weight + _TINY for weight in _kind_weights(one, noise, shares)])[0]
+    return rng.choices(_LATENT, weights=[weight + _TINY for weight in _kind_weights(outcome, noise, shares)])[0]
 
 
 def _finish(
@@ -190,7 +190,7 @@ def _summary(
     every = ended or found
     # Each stage runs every task once under both arms.
     lengths = sorted(2 * tasks * stage for _, stage in every)
-    most = lengths[min(len(lengths) - 1, math.ceil(_KEPT * len(lengths)))] if lengths else 0
+    most = lengths[min(len(lengths) - 1, math.ceil(_COVERED_SHARE * len(lengths)))] if lengths else 0
     mean = sum(lengths) / len(lengths) if lengths else 0.0
     answered = sum(answer is not TryAnswer.CANNOT_TELL for answer, _ in every)
     any_answer = answered / len(every) if every else 0.0

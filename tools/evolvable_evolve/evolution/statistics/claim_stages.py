@@ -30,7 +30,7 @@ DEFAULT_STAGES = 5
 """Repeats of each task under each arm, at most."""
 
 # A skill that changes nothing gets the answer "no difference" in at least nine of ten cases.
-_FOUND = NormalDist().inv_cdf(0.9)
+_POWER_QUANTILE = NormalDist().inv_cdf(0.9)
 _CLOSE = 1e-9  # the rounding error of a sum of scores is far below it
 
 
@@ -74,10 +74,10 @@ def carried_difference(tasks: int, stages: int) -> float:
     trials = 2 * tasks * stages
     if not trials:
         return 1.0
-    return min(1.0, (_bound(stage_level(stages, stages)) + _FOUND) / sqrt(trials))
+    return min(1.0, (_critical_value(stage_level(stages, stages)) + _POWER_QUANTILE) / sqrt(trials))
 
 
-def _bound(level: float) -> float:
+def _critical_value(level: float) -> float:
     return NormalDist().inv_cdf(1 - level)
 
 
@@ -90,7 +90,7 @@ def decide_stage(
     of harms, below SIDE_ALPHA where several comparisons are made at once.
     """
     test, level = label_test(before, after), stage_level(stage, stages)
-    p, p_worse = (min(1.0, one * SIDE_ALPHA / level) for one in (test.p, test.p_worse))
+    p, p_worse = (min(1.0, p_value * SIDE_ALPHA / level) for p_value in (test.p, test.p_worse))
     answer: TryAnswer | None = None
     if p <= alpha and test.net >= MIN_NET - _CLOSE:
         answer = TryAnswer.HELPS
@@ -111,7 +111,7 @@ def _is_alike(before: Repeats, after: Repeats, test: LabelTest, level: float, mo
     shared = [task for task in before if before[task] and after.get(task)]
     # A score within 0 and 1 has at most the variance 1/4.
     variance = sum(1 / len(arm[task]) for arm in (before, after) for task in shared) / (4 * test.tasks**2)
-    return abs(test.net) / test.tasks + _bound(level) * sqrt(variance) <= most
+    return abs(test.net) / test.tasks + _critical_value(level) * sqrt(variance) <= most
 
 
 def step_up(p_values: Sequence[float], alpha: float = SIDE_ALPHA) -> list[bool]:

@@ -68,7 +68,7 @@ def permutation_p_value(before: Mapping[str, Sequence[float]], after: Mapping[st
     """
     tasks = [task for task in before if before[task] and after.get(task)]
     arms = [arm[task] for arm in (before, after) for task in tasks]
-    sizes, binary = {len(one) for one in arms}, all(score in (0.0, 1.0) for one in arms for score in one)
+    sizes, binary = {len(scores) for scores in arms}, all(score in (0.0, 1.0) for scores in arms for score in scores)
     steady = any(all(len(set(arm[task])) == 1 for task in tasks) for arm in (before, after))
     # The count by whole numbers holds for equal numbers of repeats and scores of 0 and 1 alone.
     if len(sizes) != 1 or not binary or steady:
@@ -79,10 +79,10 @@ def permutation_p_value(before: Mapping[str, Sequence[float]], after: Mapping[st
     for task in tasks:
         ones = round(sum(before[task]) + sum(after[task]))
         longer = [0] * (len(ways) + min(ones, repeats))
-        for taken in range(max(0, ones - repeats), min(ones, repeats) + 1):
-            count = comb(ones, taken) * comb(2 * repeats - ones, repeats - taken)
+        for chosen in range(max(0, ones - repeats), min(ones, repeats) + 1):
+            count = comb(ones, chosen) * comb(2 * repeats - ones, repeats - chosen)
             for place, number in enumerate(ways):
-                longer[place + taken] += number * count
+                longer[place + chosen] += number * count
         ways = longer
     seen = round(sum(sum(after[task]) for task in tasks))
     return float(Fraction(sum(ways[seen:]), sum(ways)))
@@ -99,31 +99,31 @@ def permutation_result(
     at least the one that counts every missing trial of both arms as 0.
     """
     tasks = [task for task in before if before[task] and after.get(task)]
-    means = [(fmean(before[task]), fmean(after[task])) for task in tasks]
-    changes = [second - first for first, second in means]
+    task_means = [(fmean(before[task]), fmean(after[task])) for task in tasks]
+    changes = [second - first for first, second in task_means]
     missing = tuple(max(0, planned - sum(map(len, arm.values()))) if planned else 0 for arm in (before, after))
     p, p_worse = permutation_p_value(before, after), permutation_p_value(after, before)
     if missing[1] > missing[0]:
-        p = max(p, permutation_p_value(before, _filled(after, before, planned)))
+        p = max(p, permutation_p_value(before, _fill_missing(after, before, planned)))
     if missing[0] > missing[1]:
-        p_worse = max(p_worse, permutation_p_value(after, _filled(before, after, planned)))
+        p_worse = max(p_worse, permutation_p_value(after, _fill_missing(before, after, planned)))
     if max(missing) > MANY_MISSING * planned:
-        failed = _filled(before, after, planned), _filled(after, before, planned)
+        failed = _fill_missing(before, after, planned), _fill_missing(after, before, planned)
         p, p_worse = max(p, permutation_p_value(*failed)), max(p_worse, permutation_p_value(*failed[::-1]))
     return NarrowResult(
         len(tasks),
-        fmean(first for first, _ in means) if means else 0.0,
-        fmean(second for _, second in means) if means else 0.0,
+        fmean(first for first, _ in task_means) if task_means else 0.0,
+        fmean(second for _, second in task_means) if task_means else 0.0,
         fmean(changes) if changes else 0.0,
         p,
         p_worse,
         (missing[0], missing[1]),
-        sum(one > 0 for one in changes),
-        sum(one < 0 for one in changes),
+        sum(change > 0 for change in changes),
+        sum(change < 0 for change in changes),
     )
 
 
-def _filled(
+def _fill_missing(
     arm: Mapping[str, Sequence[float]], other: Mapping[str, Sequence[float]], planned: int
 ) -> dict[str, list[float]]:
     """Return an arm with a score of 0 for each trial that is missing."""

@@ -98,10 +98,10 @@ def _exact_sign_share(sizes: Sequence[int], seen: int) -> float:
 def _split_sign_share(sizes: Sequence[float], seen: float) -> float:
     """Return the same for sizes without a common step: every sum of one half against the sorted sums of the other."""
     middle = len(sizes) // 2
-    one, other = _signed_sums(sizes[:middle]), sorted(_signed_sums(sizes[middle:]))
+    left_sums, right_sums = _signed_sums(sizes[:middle]), sorted(_signed_sums(sizes[middle:]))
     # Equal sums may differ by rounding, and have to count as reached.
     slack = _CLOSE * max(1.0, math.fsum(sizes))
-    enough = sum(len(other) - bisect_left(other, seen - part - slack) for part in one)
+    enough = sum(len(right_sums) - bisect_left(right_sums, seen - part - slack) for part in left_sums)
     return enough / (1 << len(sizes))
 
 
@@ -122,8 +122,8 @@ def _drawn_sign_share(sizes: Sequence[float], seen: float, seed: int) -> float:
     enough = 0
     for _ in range(draws):
         # Of so many equal sizes the number that keep their sign is the number of ones in as many random bits.
-        kept = sum(size * chance.getrandbits(count).bit_count() for size, count in counts)
-        enough += 2 * kept - total >= seen - slack
+        positive = sum(size * chance.getrandbits(count).bit_count() for size, count in counts)
+        enough += 2 * positive - total >= seen - slack
     return (enough + 1) / (draws + 1)
 
 
@@ -214,13 +214,13 @@ def read_estimates(written: Mapping[str, Sequence[float]]) -> dict[str, tuple[fl
     return {task: (float(score), float(weight)) for task, (score, weight) in written.items()}
 
 
-def pool_estimates(known: Estimates, seen: Estimates, share: float) -> dict[str, tuple[float, float]]:
-    """Return the estimates `known` updated by `seen`, whose trials weigh `share` each. Tasks without an estimate are
+def pool_estimates(earlier: Estimates, seen: Estimates, share: float) -> dict[str, tuple[float, float]]:
+    """Return the estimates `earlier` updated by `seen`, whose trials weigh `share` each. Tasks without an estimate are
     left out.
     """
-    pooled = dict(known)
-    for task in seen.keys() & known.keys():
-        (score, weight), (other, trials) = known[task], seen[task]
+    pooled = dict(earlier)
+    for task in seen.keys() & earlier.keys():
+        (score, weight), (other, trials) = earlier[task], seen[task]
         whole = weight + share * trials
         pooled[task] = ((score * weight + other * share * trials) / whole, min(MOST_WEIGHT, whole))
     return pooled

@@ -106,7 +106,7 @@ def chance_left(
     """
     now = fmean(gains) if gains else 0.0
     if len(gains) > 1:
-        spread = sqrt(sum((one - now) ** 2 for one in gains) / (len(gains) - 1) / len(gains))
+        spread = sqrt(sum((gain - now) ** 2 for gain in gains) / (len(gains) - 1) / len(gains))
         now += _UPPER * spread
     # Laplace's rule of succession: neither 0 nor 1 after few proposals.
     rate = (len(accepted) + 1) / (tried + 2)

@@ -90,8 +90,10 @@ def _part_sums(pooled: tuple[int, ...], size: int) -> Counter[int]:
     # Two values: counted by binomial coefficients. The combinations themselves grow exponentially with the repeats.
     if set(pooled) <= {low, high} and low != high:
         ones = pooled.count(high)
-        taken = range(max(0, size - (len(pooled) - ones)), min(ones, size) + 1)
-        return Counter({k * high + (size - k) * low: comb(ones, k) * comb(len(pooled) - ones, size - k) for k in taken})
+        counts = range(max(0, size - (len(pooled) - ones)), min(ones, size) + 1)
+        return Counter(
+            {k * high + (size - k) * low: comb(ones, k) * comb(len(pooled) - ones, size - k) for k in counts}
+        )
     return Counter(sum(part) for part in combinations(pooled, size))
 
 

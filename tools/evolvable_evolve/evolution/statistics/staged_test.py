@@ -124,7 +124,7 @@ def staged_sign_flip(
         raise InvalidArgument(f"{len(stages)} stages of {len(planned)} were measured.")
     sums = [[math.fsum(group) - least * len(group) for group in stage] for stage in stages]
     # All stages in one call, so that they share one step; then they are divided again.
-    whole = _whole_steps([one for stage in sums for one in stage])
+    whole = _whole_steps([value for stage in sums for value in stage])
     at, counts = 0, list[list[int]]()
     for stage in sums:
         counts.append(whole[at : at + len(stage)])
@@ -135,11 +135,11 @@ def staged_sign_flip(
     p, bounds = _stagewise_p(counts, levels)
     every = [group for stage in stages for group in stage]
     tasks = sum(map(len, every))
-    gain = math.fsum(one for group in every for one in group) / tasks if tasks else 0.0
+    gain = math.fsum(value for group in every for value in group) / tasks if tasks else 0.0
     # Squares of groups, not of tasks: tasks of one group are not independent.
     error = math.sqrt(math.fsum((math.fsum(group) - gain * len(group)) ** 2 for group in every)) / max(1, tasks)
-    flat = [one for stage in counts for one in stage]
-    spread = math.sqrt(sum(one * one for one in flat))
+    flat = [value for stage in counts for value in stage]
+    spread = math.sqrt(sum(value * value for value in flat))
     z = sum(flat) / spread if spread else 0.0
     return StagedResult(len(stages), shares[-1], p, levels[-1], z, gain, error, tuple(bounds), tuple(shares))
 
@@ -152,12 +152,12 @@ def _whole_steps(sums: Sequence[float]) -> list[int]:
     if not any(sums):
         return [0] * len(sums)
     # Rounding errors of the sums would hide a common step.
-    stepped = to_lattice([round(one, 9) for one in sums])
+    stepped = to_lattice([round(value, 9) for value in sums])
     # A finer step makes the packed numbers long, and the count slow.
     if stepped is not None and max(map(abs, stepped[1])) <= 4 * _GRID:
         return list(stepped[1])
     step = max(map(abs, sums)) / _GRID
-    return [round(one / step) for one in sums]
+    return [round(value / step) for value in sums]
 
 
 def _stagewise_p(stages: Sequence[Sequence[int]], levels: Sequence[float]) -> tuple[float, list[float]]:
@@ -166,24 +166,24 @@ def _stagewise_p(stages: Sequence[Sequence[int]], levels: Sequence[float]) -> tu
     The number of sign patterns with each sum is a coefficient of a polynomial. It is written as one large number, its
     coefficients so far apart that none reaches into the next.
     """
-    flips = sum(1 for stage in stages for one in stage if one)
+    flips = sum(1 for stage in stages for value in stage if value)
     # Bytes of a coefficient: it counts at most 2**flips patterns.
     slot = flips // 8 + 1
-    ways, made, crossed, total, squares = 1, 0, 0, 0, 0
+    ways, flipped, crossed, total, squares = 1, 0, 0, 0, 0
     bounds: list[float] = []
     for number, (stage, level) in enumerate(zip(stages, levels, strict=True), 1):
-        for size in (abs(one) for one in stage if one):
+        for size in (abs(value) for value in stage if value):
             ways += ways << (8 * slot * size)
             # A flip doubles the patterns, also those that crossed an earlier boundary.
-            made, crossed, total, squares = made + 1, crossed * 2, total + size, squares + size * size
+            flipped, crossed, total, squares = flipped + 1, crossed * 2, total + size, squares + size * size
         packed = ways.to_bytes(slot * (total + 1), "little")
         if number == len(stages):
-            seen = sum(one for each in stages for one in each)
+            seen = sum(value for each in stages for value in each)
             # Sums are counted from the lowest, in steps of two.
             least = (seen + total) // 2
-            return _fraction(crossed + _tail(packed, slot, least, total), made), bounds
+            return _fraction(crossed + _tail(packed, slot, least, total), flipped), bounds
         # The patterns that this stage may still let cross, from the highest sum down.
-        allowed, tail, bound = int(Fraction(level) * (1 << made)) - crossed, 0, total + 1
+        allowed, tail, bound = int(Fraction(level) * (1 << flipped)) - crossed, 0, total + 1
         while bound:
             more = int.from_bytes(packed[slot * (bound - 1) : slot * bound], "little")
             if tail + more > allowed:
@@ -250,21 +250,24 @@ def _chance_of_more(bounds: Sequence[float], shares: Sequence[float], seen: floa
         edge = bound * math.sqrt(times[number])
         # Paths over the boundary end here; the others go on.
         passed += sum(chance for cell, chance in zip(cells, mass, strict=True) if cell >= edge)
-        kept = [(cell, chance) for cell, chance in zip(cells, mass, strict=True) if cell < edge and chance > 1e-12]
+        open_cells = [
+            (cell, chance) for cell, chance in zip(cells, mass, strict=True) if cell < edge and chance > 1e-12
+        ]
         step = times[number + 1] - times[number]
         spread = math.sqrt(step)
         if number + 1 == len(bounds):
             return passed + sum(
-                chance * math.erfc((seen - cell - drift * step) / spread / math.sqrt(2)) / 2 for cell, chance in kept
+                chance * math.erfc((seen - cell - drift * step) / spread / math.sqrt(2)) / 2
+                for cell, chance in open_cells
             )
         mid, wide = drift * times[number + 1], 7 * math.sqrt(times[number + 1])
         width = 2 * wide / _CELLS
         cells = [mid - wide + (at + 0.5) * width for at in range(_CELLS)]
         norm, shift = width / spread / math.sqrt(2 * math.pi), drift * step
-        scaled = [(cell / spread, chance) for cell, chance in kept]
+        scaled = [(cell / spread, chance) for cell, chance in open_cells]
         mass = []
         for at in [(cell - shift) / spread for cell in cells]:
-            reached = [chance * math.exp((at - one) * (one - at) / 2) for one, chance in scaled]
+            reached = [chance * math.exp((at - start) * (start - at) / 2) for start, chance in scaled]
             mass.append(norm * math.fsum(reached))
     return passed
 
@@ -300,13 +303,13 @@ def harm_bound(groups: Iterable[Group], alpha: float = 0.02) -> float:
     The chance of a large loss is taken at its upper limit, and its size as the largest seen; as a whole point where
     fewer than three were seen. It guards a mean of graded scores against many small gains that hide rare large losses.
     """
-    means = [math.fsum(group) / len(group) for group in groups if group]
-    if not means:
+    group_means = [math.fsum(group) / len(group) for group in groups if group]
+    if not group_means:
         return -1.0
-    large = [one for one in means if one < -LARGE_LOSS]
-    rest = [one for one in means if one >= -LARGE_LOSS]
-    chance = clopper_pearson_upper(len(large), len(means), alpha)
-    size = max(-one for one in large) if len(large) >= _ENOUGH_LOSSES else 1.0
+    large = [mean for mean in group_means if mean < -LARGE_LOSS]
+    rest = [mean for mean in group_means if mean >= -LARGE_LOSS]
+    chance = clopper_pearson_upper(len(large), len(group_means), alpha)
+    size = max(-mean for mean in large) if len(large) >= _ENOUGH_LOSSES else 1.0
     return (1 - chance) * (math.fsum(rest) / len(rest) if rest else 0.0) - chance * size
 
 
@@ -381,13 +384,17 @@ def stratified_permutation_p_value(before: Mapping[str, Group], after: Mapping[s
     seen = Fraction(0)
     for task in tasks:
         # Graded scores to a thousandth; larger denominators only make the table of sums larger.
-        one, other = ([Fraction(value).limit_denominator(1000) for value in arm[task]] for arm in (first, second))
-        pooled = one + other
+        first_values, second_values = (
+            [Fraction(value).limit_denominator(1000) for value in arm[task]] for arm in (first, second)
+        )
+        pooled = first_values + second_values
         # Such a task adds nothing to any difference.
         if len(set(pooled)) == 1:
             continue
-        tables.append(_exchanged_sums(pooled, len(other)))
-        seen += sum(other, Fraction(0)) / len(other) - sum(one, Fraction(0)) / len(one)
+        tables.append(_exchanged_sums(pooled, len(second_values)))
+        seen += sum(second_values, Fraction(0)) / len(second_values) - sum(first_values, Fraction(0)) / len(
+            first_values
+        )
     return _share_at_least(tables, seen)
 
 
@@ -407,14 +414,14 @@ def _share_at_least(tables: Sequence[Mapping[Fraction, int]], seen: Fraction) ->
     """Return the share of all combinations, one of each table, whose sum is at least `seen`."""
     if not tables:
         return 1.0
-    below = math.lcm(*(one.denominator for table in tables for one in table))
+    below = math.lcm(*(value.denominator for table in tables for value in table))
     # On a coarse grid, always rounded for the null: graded scores would make the table of sums too large.
     scale = below if below <= 100_000 else 10_000
     sums: dict[int, int] = {0: 1}
     for table in tables:
         steps: dict[int, int] = {}
-        for one, count in table.items():
-            step = math.ceil(one * scale)
+        for value, count in table.items():
+            step = math.ceil(value * scale)
             steps[step] = steps.get(step, 0) + count
         longer: dict[int, int] = {}
         for total, ways in sums.items():

@@ -137,12 +137,12 @@ class StructureSummary:
 
         For a skill in no trace, as where a client loads it with its agent, the edits decide.
         """
-        wanted = set(task_types)
+        type_set = set(task_types)
         found = []
         for skill in sorted(self.owned.get(agent, frozenset()) & self.movable):
             uses, repaired = self.uses.get(skill, {}), self.repaired.get(skill, ())
-            here = sum(count for task_type, count in uses.items() if task_type in wanted)
-            by_edits = not uses and bool(repaired) and wanted.issuperset(repaired)
+            here = sum(count for task_type, count in uses.items() if task_type in type_set)
+            by_edits = not uses and bool(repaired) and type_set.issuperset(repaired)
             if by_edits or (uses and here >= least * sum(uses.values())):
                 found.append(skill)
         return tuple(found)
@@ -160,42 +160,42 @@ def agent_utilities(traces: Iterable[AgentTrace]) -> dict[tuple[str, str], Utili
     learned: dict[tuple[str, str], Utility] = {}
     for trace in traces:
         key = (trace.agent, trace.task_type)
-        learned[key] = learned.get(key, Utility()).updated(float(trace.passed))
+        learned[key] = learned.get(key, Utility()).with_reward(float(trace.passed))
     return learned
 
 
-def summarise_structure(given: StructureInput) -> StructureSummary:
+def summarise_structure(round_input: StructureInput) -> StructureSummary:
     """Return the summary of a round. Pure: runs no code, calls no model, deterministic."""
-    failed = [trace for trace in given.traces if not trace.passed]
-    learned = agent_utilities(given.traces) if given.utilities is None else given.utilities
-    known = {agent: utilities for agent, utilities in _by_agent(learned).items() if agent in given.owned}
+    failed = [trace for trace in round_input.traces if not trace.passed]
+    learned = agent_utilities(round_input.traces) if round_input.utilities is None else round_input.utilities
+    by_agent = {agent: utilities for agent, utilities in _by_agent(learned).items() if agent in round_input.owned}
     at = Counter((trace.agent, trace.task_type) for trace in failed)
     rows = [
-        _type_row(agent, task_type, known[agent], at[agent, task_type], len(failed), given.repairs)
-        for agent in sorted(known)
-        for task_type in sorted(known[agent])
+        _type_row(agent, task_type, by_agent[agent], at[agent, task_type], len(failed), round_input.repairs)
+        for agent in sorted(by_agent)
+        for task_type in sorted(by_agent[agent])
     ]
-    agents = sorted(agent for agent in given.owned)
+    agents = sorted(agent for agent in round_input.owned)
     uses: dict[str, Counter[str]] = {}
-    for trace in given.traces:
+    for trace in round_input.traces:
         # A skill that is used twice in a trace counts once.
         for skill in dict.fromkeys(trace.skills):
             uses.setdefault(skill, Counter())[trace.task_type] += 1
     repaired: dict[str, set[str]] = {}
-    for repair in given.repairs:
+    for repair in round_input.repairs:
         for skill in repair.skills:
             repaired.setdefault(skill, set()).update(repair.task_types)
     return StructureSummary(
-        given.round,
+        round_input.round,
         len(failed),
         tuple(rows),
-        tuple(_pair_row(one, other, given.owned, known) for one, other in combinations(agents, 2)),
-        tuple(_misassignments(failed, given.owned)),
-        _idle_rounds(given),
-        dict(given.owned),
+        tuple(_pair_row(first, second, round_input.owned, by_agent) for first, second in combinations(agents, 2)),
+        tuple(_misassignments(failed, round_input.owned)),
+        _idle_rounds(round_input),
+        dict(round_input.owned),
         {skill: dict(sorted(counts.items())) for skill, counts in sorted(uses.items())},
         {skill: tuple(sorted(types)) for skill, types in sorted(repaired.items())},
-        frozenset(given.validated),
+        frozenset(round_input.validated),
     )
 
 
@@ -208,10 +208,10 @@ def _by_agent(learned: Mapping[tuple[str, str], Utility]) -> dict[str, dict[str,
     return found
 
 
-def _pooled(utilities: Iterable[Utility]) -> tuple[float, int, float, float]:
+def _pool_utilities(utilities: Iterable[Utility]) -> tuple[float, int, float, float]:
     """Return the mean, the number and the interval of these utilities together."""
     each = list(utilities)
-    n, successes = sum(one.n for one in each), sum(one.value * one.n for one in each)
+    n, successes = sum(utility.n for utility in each), sum(utility.value * utility.n for utility in each)
     low, high = wilson_interval(round(successes), n)
     return (successes / n if n else 0.0), n, low, high
 
@@ -219,30 +219,39 @@ def _pooled(utilities: Iterable[Utility]) -> tuple[float, int, float, float]:
 def _type_row(
     agent: str,
     task_type: str,
-    known: Mapping[str, Utility],
+    utilities: Mapping[str, Utility],
     failures: int,
     of: int,
     repairs: Sequence[LocalRepair],
 ) -> TypeRow:
-    here = _pooled([known[task_type]])
-    others = _pooled(utility for name, utility in known.items() if name != task_type)
-    tried = tuple(one.candidate for one in repairs if task_type in one.task_types)
+    here = _pool_utilities([utilities[task_type]])
+    others = _pool_utilities(utility for name, utility in utilities.items() if name != task_type)
+    tried = tuple(repair.candidate for repair in repairs if task_type in repair.task_types)
     return TypeRow(agent, task_type, failures, failures / of if of else 0.0, *here, *others, tried)
 
 
 def _pair_row(
-    one: str, other: str, owned: Mapping[str, frozenset[str]], known: Mapping[str, Mapping[str, Utility]]
+    first_agent: str,
+    second_agent: str,
+    owned: Mapping[str, frozenset[str]],
+    utilities: Mapping[str, Mapping[str, Utility]],
 ) -> PairRow:
-    first, second = known.get(one, {}), known.get(other, {})
+    first, second = utilities.get(first_agent, {}), utilities.get(second_agent, {})
     shared = sorted(first.keys() & second.keys())
-    pooled = [_pooled(each[task_type] for task_type in shared) for each in (first, second)]
+    pooled = [_pool_utilities(each[task_type] for task_type in shared) for each in (first, second)]
     difference = pooled[0][0] - pooled[1][0] if shared else None
-    return PairRow(one, other, overlap(owned[one], owned[other]), difference, min(pooled[0][1], pooled[1][1]))
+    return PairRow(
+        first_agent,
+        second_agent,
+        overlap(owned[first_agent], owned[second_agent]),
+        difference,
+        min(pooled[0][1], pooled[1][1]),
+    )
 
 
-def overlap(one: frozenset[str], other: frozenset[str]) -> float:
+def overlap(first: frozenset[str], second: frozenset[str]) -> float:
     """Return the Jaccard index of two sets; 0 where both are empty, as nothing is shared then."""
-    return len(one & other) / len(one | other) if one | other else 0.0
+    return len(first & second) / len(first | second) if first | second else 0.0
 
 
 def _misassignments(failed: Iterable[AgentTrace], owned: Mapping[str, frozenset[str]]) -> Iterable[Misassignment]:
@@ -255,10 +264,12 @@ def _misassignments(failed: Iterable[AgentTrace], owned: Mapping[str, frozenset[
         yield Misassignment(agent, better, len(traces), tuple(sorted({trace.task_type for trace in traces})))
 
 
-def _idle_rounds(given: StructureInput) -> dict[str, int]:
+def _idle_rounds(round_input: StructureInput) -> dict[str, int]:
     """Return for each agent how many rounds in a row, this one included, it had no trace. main is never idle."""
     # Traces are kept for a while only, so older rounds come from `last_seen`.
-    last = dict(given.last_seen or {})
-    for trace in given.traces:
+    last = dict(round_input.last_seen or {})
+    for trace in round_input.traces:
         last[trace.agent] = max(last.get(trace.agent, 0), trace.round)
-    return {agent: max(0, given.round - last.get(agent, 0)) for agent in sorted(given.owned) if agent != "main"}
+    return {
+        agent: max(0, round_input.round - last.get(agent, 0)) for agent in sorted(round_input.owned) if agent != "main"
+    }

@@ -58,24 +58,24 @@ class StructureThresholds:
     affinity: float = field(default=0.8, metadata={"range": (0.5, 1)})
 
     @classmethod
-    def from_settings(cls, given: Mapping[str, Any]) -> "StructureThresholds":
+    def from_settings(cls, overrides: Mapping[str, Any]) -> "StructureThresholds":
         """Return the thresholds with those given in the place of the defaults. Raises InvalidArgument."""
-        if not isinstance(given, Mapping):
-            text = f"structure is {ascii(str(given)[:40])}."
+        if not isinstance(overrides, Mapping):
+            text = f"structure is {ascii(str(overrides)[:40])}."
             raise InvalidArgument(text, "It maps names of thresholds to numbers, such as mass to 0.5.")
-        known = {one.name: one for one in fields(cls)}
-        for name, value in given.items():
-            if name not in known:
+        thresholds = {threshold.name: threshold for threshold in fields(cls)}
+        for name, value in overrides.items():
+            if name not in thresholds:
                 text = f"{ascii(str(name)[:40])} is no threshold of the structure."
-                raise InvalidArgument(text, f"They are {', '.join(known)}.")
-            low, high = known[name].metadata["range"]
-            whole = known[name].type is int
+                raise InvalidArgument(text, f"They are {', '.join(thresholds)}.")
+            low, high = thresholds[name].metadata["range"]
+            whole = thresholds[name].type is int
             if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
                 kind = "a whole number" if whole else "a number"
                 raise InvalidArgument(f"structure.{name} is {ascii(str(value)[:40])}.", f"It is {kind}.")
             if not low <= value <= high:
                 raise InvalidArgument(f"structure.{name} is {value}.", f"It is {low:g} to {high:g}.")
-        return cls(**given)
+        return cls(**overrides)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +112,11 @@ class Restructure:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> "Restructure":
+    def from_json(cls, record: Mapping[str, Any]) -> "Restructure":
         """Return the change that `to_json` wrote."""
-        first, second = said["agents"]
-        moved, boundary = tuple(said["skills_moved"]), tuple(said["boundary"])
-        return cls(EditOperation(said["op"]), (first, second), moved, boundary)
+        first, second = record["agents"]
+        moved, boundary = tuple(record["skills_moved"]), tuple(record["boundary"])
+        return cls(EditOperation(record["op"]), (first, second), moved, boundary)
 
 
 @dataclass(frozen=True)
@@ -190,8 +190,8 @@ def chance_of_fewer(row: TypeRow) -> float:
 
     Exact: Fisher's one-sided test of both counts.
     """
-    here, there = round(row.q * row.n), round(row.others * row.others_n)
-    whole, successes = row.n + row.others_n, here + there
+    here, elsewhere = round(row.q * row.n), round(row.others * row.others_n)
+    whole, successes = row.n + row.others_n, here + elsewhere
     ways = sum(comb(row.n, k) * comb(row.others_n, successes - k) for k in range(here + 1) if k <= successes)
     return ways / comb(whole, successes)
 
@@ -213,7 +213,7 @@ def _is_alike(pair: PairRow, least: StructureThresholds) -> bool:
 
 def _removals(summary: StructureSummary, least: StructureThresholds) -> Iterator[Found]:
     """Yield a removal for each agent that did nothing for long, the longest first."""
-    for agent, rounds in sorted(summary.idle.items(), key=lambda one: (-one[1], one[0])):
+    for agent, rounds in sorted(summary.idle.items(), key=lambda entry: (-entry[1], entry[0])):
         if rounds >= least.idle:
             edit = Restructure(EditOperation.MERGE_AGENTS, (MAIN, agent))
             yield StructureAction.REMOVE, edit, f"{agent} had no trace in {rounds} rounds", {"idle": rounds}
@@ -221,7 +221,9 @@ def _removals(summary: StructureSummary, least: StructureThresholds) -> Iterator
 
 def _moves(summary: StructureSummary, least: StructureThresholds) -> Iterator[Found]:
     """Yield a move of the boundary for each two agents of which one does the other's work, the most often first."""
-    for found in sorted(summary.assignments, key=lambda one: (-one.traces, one.agent, one.better)):
+    for found in sorted(
+        summary.assignments, key=lambda assignment: (-assignment.traces, assignment.agent, assignment.better)
+    ):
         if found.traces >= least.assignments:
             skills = summary.skills_for(found.agent, found.task_types, least.affinity)
             edit = Restructure(EditOperation.MOVE_OWNERSHIP, (found.agent, found.better), skills, found.task_types)
@@ -229,8 +231,8 @@ def _moves(summary: StructureSummary, least: StructureThresholds) -> Iterator[Fo
             yield StructureAction.MODIFY, edit, why, asdict(found)
 
 
-def _agent_name(task_type: str, taken: Collection[str]) -> str:
+def _agent_name(task_type: str, used_names: Collection[str]) -> str:
     """Return a free ref for an agent of a task type; a name is read by models, so only plain letters stay."""
     plain = re.sub(r"[^a-z0-9]+", "-", task_type.lower()).strip("-")[:MAX_NAME].strip("-") or "specialist"
-    names = [plain, *(f"{plain}-{number}" for number in range(2, len(taken) + 3))]
-    return next(ref for ref in (f"{Kind.AGENT}:{name}" for name in names) if ref not in taken)
+    names = [plain, *(f"{plain}-{number}" for number in range(2, len(used_names) + 3))]
+    return next(ref for ref in (f"{Kind.AGENT}:{name}" for name in names) if ref not in used_names)

@@ -178,7 +178,7 @@ class _Reader:
             return None
         if not all(self._take(words) for words, _ in parts) or not 1 <= len(self._steps) <= MAX_STEPS:
             return None
-        path = tuple(self._inside(one) for one in self._path)
+        path = tuple(self._inside(entry) for entry in self._path)
         if not all(path):
             return None
         # With pipefail the exit code is the check's own again.
@@ -215,7 +215,7 @@ class _Reader:
         base = (self._project or "").rstrip("/")
         # `cd` into the project itself is common in sessions.
         inner = "." if base and place.rstrip("/") == base else self._inside(place)
-        self._folder = "/".join(one for one in (self._folder, *inner.split("/")) if one not in ("", "."))
+        self._folder = "/".join(piece for piece in (self._folder, *inner.split("/")) if piece not in ("", "."))
         return bool(inner)
 
     def _check(self, words: list[str]) -> bool:
@@ -224,8 +224,8 @@ class _Reader:
         if words[0] == "timeout" and len(words) > 2 and re.fullmatch(r"[\d.]+[smh]?", words[1]):
             return self._take(words[2:])
         inner = _run_by(words)
-        known = tuple(self._inside(word) for word in words)
-        if not inner or not all(known) or len(words) > MAX_WORDS or words[0].startswith("-") or AND in words:
+        inner_words = tuple(self._inside(word) for word in words)
+        if not inner or not all(inner_words) or len(words) > MAX_WORDS or words[0].startswith("-") or AND in words:
             return False
         if inner[0] in _NEVER or any(map(_WATCHING.search, words)):
             return False
@@ -239,9 +239,9 @@ class _Reader:
             return False
         # What `sh -c` runs is in a text that only a shell understands.
         shell_line = program in ("sh", "bash", "zsh") and any(re.fullmatch(r"-[a-z]*c", word) for word in inner[1:])
-        if "/" in program or shell_line or not is_check(_joined([program, *inner[1:]])):
+        if "/" in program or shell_line or not is_check(_join_words([program, *inner[1:]])):
             return False
-        self._steps.append(known)
+        self._steps.append(inner_words)
         return True
 
     def _inside(self, word: str) -> str:
@@ -249,8 +249,8 @@ class _Reader:
         value, base = word.partition("=")[2] if word.startswith("-") else word, (self._project or "").rstrip("/") + "/"
         inner = word.replace(base, "", 1) if self._project and value.startswith(base) else word
         # An option can hold its path without a space (`-C../other`), and a setting behind its name.
-        held = [inner, *re.split(r"[=:,@]", _SHORT_OPTION.sub("", inner))]
-        if any(".." in piece.split("/") or piece.startswith(("~", "/")) for piece in held):
+        pieces = [inner, *re.split(r"[=:,@]", _SHORT_OPTION.sub("", inner))]
+        if any(".." in piece.split("/") or piece.startswith(("~", "/")) for piece in pieces):
             return ""
         return "" if "\0" in word or "[redacted:" in word else inner
 
@@ -288,7 +288,7 @@ def _run_by(words: Sequence[str]) -> Sequence[str]:
     return ("python", *inner) if inner[:1] == ["-m"] else inner
 
 
-def _joined(words: Sequence[str]) -> str:
+def _join_words(words: Sequence[str]) -> str:
     """Return words as the line of one command. A word with other characters becomes x, so that none is an operator."""
     return " ".join(word if re.fullmatch(r"[\w./:=@,+%-]+", word) else "x" for word in words)
 
@@ -298,4 +298,4 @@ def check_result(call: ToolCall, check: CheckLine) -> bool | None:
     text = "" if call.result is None else call.result.text
     if check.piped:
         return None if call.result is None else closing_verdict(text)
-    return not (call.failed or ended_badly(command_line(call.span.input or {}), text, call.failed))
+    return not (call.has_failed or ended_badly(command_line(call.span.input or {}), text, call.has_failed))

@@ -16,14 +16,14 @@ _MAX_FOLDERS = 20  # of one project, to bound what a trial mounts
 _MAX_ENTRIES = 20_000  # entries of folders that are looked at
 
 
-def find_dependencies(project: Path, held: Collection[str]) -> dict[str, str]:
+def find_dependencies(project: Path, tracked_paths: Collection[str]) -> dict[str, str]:
     """Return the folders of dependencies of a project: the path in it -> the real path on this machine.
 
-    held: the paths of a commit's files; a folder that holds one of them is no dependency. Links are ignored,
+    tracked_paths: the paths of a commit's files; a folder that holds one of them is no dependency. Links are ignored,
     whatever they lead to.
     """
     # Every folder with a file of the commit below it.
-    own = {"/".join(path.split("/")[:depth]) for path in held for depth in range(1, path.count("/") + 1)}
+    own = {"/".join(path.split("/")[:depth]) for path in tracked_paths for depth in range(1, path.count("/") + 1)}
     found: dict[str, str] = {}
     waiting, seen = [(project, "")], 0
     while waiting and len(found) < _MAX_FOLDERS:
@@ -50,5 +50,5 @@ def _is_dependency(folder: Path) -> bool:
 
 def linked_folders(links: object) -> tuple[tuple[str, Path], ...]:
     """Return the folders of dependencies of one task as its run recorded them, without those that are gone."""
-    given = links.items() if isinstance(links, dict) else ()
-    return tuple((name, Path(path)) for name, path in given if Path(path).is_dir() and not Path(path).is_symlink())
+    pairs = links.items() if isinstance(links, dict) else ()
+    return tuple((name, Path(path)) for name, path in pairs if Path(path).is_dir() and not Path(path).is_symlink())

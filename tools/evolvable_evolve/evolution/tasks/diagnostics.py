@@ -26,7 +26,7 @@ from evolvable_evolve.evolution.tasks.scorer_calibration import (
     make_issue,
 )
 from evolvable_evolve.evolution.tasks.similarity import Alike, count_effective
-from evolvable_store.errors import quoted
+from evolvable_store.errors import quote_text
 
 # Names of files that suggest an answer.
 _TELLING = ("expected", "answer", "gold", "solution", "truth", "tasks.jsonl")
@@ -68,33 +68,33 @@ def _find_nested(taskset: TaskSet) -> Iterator[TaskSetIssue]:
     """Yield where the workspace of one task holds the workspace of a task of another split."""
     folders = {task.files: task for task in taskset.tasks if task.files is not None}
     for task in folders.values():
-        below = [one for folder, one in folders.items() if str(folder).startswith(f"{task.files}/")]
-        if inner := [one.id for one in below if one.split is not task.split]:
+        below = [other for folder, other in folders.items() if str(folder).startswith(f"{task.files}/")]
+        if inner := [other.id for other in below if other.split is not task.split]:
             yield make_issue("workspace-within", inner, outer=task.id, split=task.split)
 
 
 def _find_visible_answers(taskset: TaskSet) -> Iterator[TaskSetIssue]:
-    told, word_for_word = [], []
+    visible, word_for_word = [], []
     for task in taskset.tasks:
         answer = (task.expected or "").strip()
         files = task_fixtures(task, taskset.files) if answer else {}
         if answer and _reveals(answer, files):
-            told.append(task.id)
+            visible.append(task.id)
         elif any(answer.encode() in data for data in files.values()):
             word_for_word.append(task.id)
-    if told:
-        yield make_issue("answer-in-files", told)
+    if visible:
+        yield make_issue("answer-in-files", visible)
     if word_for_word:
         yield make_issue("answer-word-for-word", word_for_word)
 
 
 def _reveals(answer: str, files: Mapping[str, bytes]) -> bool:
     """Return whether a file is the answer, or holds it under a telling name, or holds a long one."""
-    wanted = answer.encode()
+    answer_bytes = answer.encode()
     long = len(answer) >= _LONG and "\n" in answer
     return any(
-        data.strip() == wanted
-        or (wanted in data and (long or any(word in path.rpartition("/")[2].casefold() for word in _TELLING)))
+        data.strip() == answer_bytes
+        or (answer_bytes in data and (long or any(word in path.rpartition("/")[2].casefold() for word in _TELLING)))
         for path, data in files.items()
     )
 
@@ -151,10 +151,10 @@ def find_task_templates(taskset: TaskSet) -> list[TaskTemplate]:
     found = []
     for own in members.values():
         if len(own) >= _TEMPLATE_TASKS:
-            shown = [task for task in own if task.split is not Split.TEST]
-            texts = [" ".join(task.prompt.split()) for task in shown[:2]]
+            open_tasks = [task for task in own if task.split is not Split.TEST]
+            texts = [" ".join(task.prompt.split()) for task in open_tasks[:2]]
             found.append(TaskTemplate(len(own), [_shorten(text) for text in texts]))
-    return sorted(found, key=lambda one: (-one.tasks, one.examples))
+    return sorted(found, key=lambda template: (-template.tasks, template.examples))
 
 
 def _shorten(text: str) -> str:
@@ -181,14 +181,20 @@ def _check_templates(taskset: TaskSet) -> Iterator[TaskSetIssue]:
     """Yield a person's answer on templates, or that there is none, and whether templates are in several splits."""
     templates = find_task_templates(taskset)
     if _names_templates(taskset):
-        shown = "; ".join(" / ".join(map(quoted, one.examples)) or "of the test" for one in templates[:_MAX_SHOWN])
-        shown += f"; and {len(templates) - _MAX_SHOWN} more" if len(templates) > _MAX_SHOWN else ""
+        examples = "; ".join(
+            " / ".join(map(quote_text, template.examples)) or "of the test" for template in templates[:_MAX_SHOWN]
+        )
+        examples += f"; and {len(templates) - _MAX_SHOWN} more" if len(templates) > _MAX_SHOWN else ""
         few = "template" if len(templates) == 1 else "templates"
         parted = any(len({task.split for task in own}) > 1 for own in _groups_of(taskset) if _is_template(own))
         more = " They stand in several parts: what is learned from one is tested on another." if parted else ""
-        said = {"count": f"{len(templates)} {few}", "number": sum(one.tasks for one in templates), "shown": shown}
-        said["more"] = more
-        yield make_issue(_TEMPLATE_ISSUES[taskset.alike], **said, effective=count_groups(taskset))
+        fields = {
+            "count": f"{len(templates)} {few}",
+            "number": sum(template.tasks for template in templates),
+            "shown": examples,
+        }
+        fields["more"] = more
+        yield make_issue(_TEMPLATE_ISSUES[taskset.alike], **fields, effective=count_groups(taskset))
 
 
 def _names_templates(taskset: TaskSet) -> bool:
@@ -300,12 +306,12 @@ def _check_groups(taskset: TaskSet) -> Iterator[TaskSetIssue]:
 
     Templates that have a remark of their own are not named again.
     """
-    named = _names_templates(taskset)
-    members = [own for own in _groups_of(taskset) if not (named and _is_template(own))]
+    names_templates = _names_templates(taskset)
+    members = [own for own in _groups_of(taskset) if not (names_templates and _is_template(own))]
     if members:
-        shown = "; ".join(format_ids([task.id for task in own]) for own in members[:3])
+        examples = "; ".join(format_ids([task.id for task in own]) for own in members[:3])
         many = f"{len(members)} {'group' if len(members) == 1 else 'groups'}"
-        yield make_issue("groups", count=many, number=sum(map(len, members)), shown=shown)
+        yield make_issue("groups", count=many, number=sum(map(len, members)), shown=examples)
     for own in members:
         if len({task.split for task in own}) > 1:
             yield make_issue("group-parted", [task.id for task in own])

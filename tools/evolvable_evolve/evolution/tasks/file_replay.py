@@ -25,9 +25,9 @@ _OLD, _NEW = ("old_string", "oldString", "old_str"), ("new_string", "newString",
 _CONTENTS = ("content", "contents", "file_text")
 
 
-def _given(given: Mapping[str, Any], names: Sequence[str]) -> Any:
+def _first_argument(arguments: Mapping[str, Any], names: Sequence[str]) -> Any:
     """Return the first of these arguments that a call has, None without any."""
-    return next((given[name] for name in names if name in given), None)
+    return next((arguments[name] for name in names if name in arguments), None)
 
 
 class FileReplay:
@@ -46,26 +46,30 @@ class FileReplay:
     def take(self, call: ToolCall, *, counts: bool) -> None:
         """Follow one call. counts: it is part of the work; changes of earlier turns belong to the start."""
         # A failed call changed nothing, and after a problem the files are unknown for good.
-        if self.problem or call.failed:
+        if self.problem or call.has_failed:
             return
-        given = call.span.input or {}
-        if call.span.tool in _READS or (call.span.tool in _EDITS and given.get("command") == "view"):
-            self._read(given, call.result.text if call.result else "")
-        elif patch := _patch_of(given, call):
+        arguments = call.span.input or {}
+        if call.span.tool in _READS or (call.span.tool in _EDITS and arguments.get("command") == "view"):
+            self._read(arguments, call.result.text if call.result else "")
+        elif patch := _patch_of(arguments, call):
             for path, change in parse_patch(patch):
                 self._change(path, change, counts)
-        elif call.span.tool in (*_WRITES, *_EDITS) and isinstance(text := _given(given, _CONTENTS), str):
+        elif call.span.tool in (*_WRITES, *_EDITS) and isinstance(text := _first_argument(arguments, _CONTENTS), str):
             # Writing over a file that was never read loses what it was; a created one had nothing.
             created = call.result is not None and "created" in call.result.text[:200].casefold()
-            self._change(_given(given, _PLACES), [(None, text, created)], counts)
+            self._change(_first_argument(arguments, _PLACES), [(None, text, created)], counts)
         elif call.span.tool in _EDITS:
-            edits = given.get("edits") if isinstance(given.get("edits"), list) else [given]
+            edits = arguments.get("edits") if isinstance(arguments.get("edits"), list) else [arguments]
             parts: list[tuple[str | None, str, bool]] = [
-                (old, str(_given(one, _NEW) or ""), one.get("replace_all") is True or one.get("replaceAll") is True)
-                for one in edits or []
-                if isinstance(one, Mapping) and isinstance(old := _given(one, _OLD), str)
+                (
+                    old,
+                    str(_first_argument(edit, _NEW) or ""),
+                    edit.get("replace_all") is True or edit.get("replaceAll") is True,
+                )
+                for edit in edits or []
+                if isinstance(edit, Mapping) and isinstance(old := _first_argument(edit, _OLD), str)
             ]
-            self._change(_given(given, _PLACES), parts, counts)
+            self._change(_first_argument(arguments, _PLACES), parts, counts)
         elif call.commands:
             self._command(call)
 
@@ -75,9 +79,9 @@ class FileReplay:
         if len(call.commands) == 1 and call.commands[0].program == "cat" and len(call.commands[0].words) == 2:
             text = call.result.text if call.result else ""
             # Codex puts a few lines of its own before the output.
-            head, said, body = text.partition("Output:\n")
-            self._note_read(call.commands[0].words[1], body if said and len(head) < 400 else text)
-        elif not (only_looks(line) or is_check(line) or any(git_command(one) for one in call.commands)):
+            head, marker, body = text.partition("Output:\n")
+            self._note_read(call.commands[0].words[1], body if marker and len(head) < 400 else text)
+        elif not (only_looks(line) or is_check(line) or any(git_command(command) for command in call.commands)):
             self.whole = False  # it may have changed files in a way that the session does not show
 
     def _path(self, value: object) -> str | None:
@@ -91,17 +95,17 @@ class FileReplay:
             path = path.removeprefix(self._base)
         return None if path_problem(path) else path
 
-    def _read(self, given: Mapping[str, Any], text: str) -> None:
+    def _read(self, arguments: Mapping[str, Any], text: str) -> None:
         lines = text.removesuffix("\n").split("\n")
         # Numbers from 1 without a gap: all of the file, and its lines without the numbers.
         parts = [_NUMBERED.fullmatch(line) for line in lines]
         if (
-            given.get("offset")
-            or given.get("limit")
+            arguments.get("offset")
+            or arguments.get("limit")
             or any(p is None or int(p[1]) != n for n, p in enumerate(parts, 1))
         ):
             return  # only a part of the file
-        self._note_read(_given(given, _PLACES), "\n".join(part[2] for part in parts if part))
+        self._note_read(_first_argument(arguments, _PLACES), "\n".join(part[2] for part in parts if part))
 
     def _note_read(self, place: object, text: str) -> None:
         path = self._path(place)
@@ -139,8 +143,8 @@ class FileReplay:
                 self.start[path] = self.now[path] = self._tree[path].decode()
 
 
-def _patch_of(given: Mapping[str, Any], call: ToolCall) -> str:
-    texts = [given.get("patch"), given.get("input"), command_line(given)]
+def _patch_of(arguments: Mapping[str, Any], call: ToolCall) -> str:
+    texts = [arguments.get("patch"), arguments.get("input"), command_line(arguments)]
     return next((text for text in texts if isinstance(text, str) and "*** Begin Patch" in text), "")
 
 
@@ -160,9 +164,9 @@ def parse_patch(patch: str) -> Iterator[tuple[str, list[tuple[str | None, str, b
             if line.startswith("*** ") and not line.startswith("*** End of File"):
                 if path and parts:
                     yield path, parts
-                named = re.match(r"\*\*\* (Add|Update|Delete) File: (.+)", line)
-                path, parts = (named[2].strip(), []) if named else ("", [])
-                created = bool(named) and named is not None and named[1] == "Add"
+                match = re.match(r"\*\*\* (Add|Update|Delete) File: (.+)", line)
+                path, parts = (match[2].strip(), []) if match else ("", [])
+                created = bool(match) and match is not None and match[1] == "Add"
         elif line[:1] in ("-", " "):
             old.append(line[1:])
             new += [line[1:]] if line[0] == " " else []

@@ -199,7 +199,7 @@ class SealedTest:
 
     def to_record(self, ids: Iterable[str]) -> tuple[TextSketch, ...]:
         """Return the sketches of some of its tasks as a look records them."""
-        return sketches_to_record(self.__taskset, [self.sketches[one] for one in ids])
+        return sketches_to_record(self.__taskset, [self.sketches[id_] for id_ in ids])
 
     def __repr__(self) -> str:
         return f"SealedTest({self.size} tasks, {self.digest[:12]})"
@@ -270,10 +270,10 @@ class HeldOutTest:
         runner = self.make_runner(opened.files)
         if self.opened is None:
             return opened.tasks, opened.look, runner
-        log, known = self.opened, {task.id for task in opened.tasks}
+        log, opened_ids = self.opened, {task.id for task in opened.tasks}
 
         def record(tasks: Sequence[Task]) -> None:
-            own = [task.id for task in tasks if task.id in known]  # a canary is no task of the test
+            own = [task.id for task in tasks if task.id in opened_ids]  # a canary is no task of the test
             log.add(self._opening(run, finalist, self.test.to_record(own)))
 
         return opened.tasks, opened.look, RecordingRunner(runner, record)
@@ -297,9 +297,9 @@ def next_look(
     """
     if opened is None:
         return len(accesses.of(digest)) + 1
-    known = opened.runs_with_tasks()
+    recorded = opened.runs_with_tasks()
     # Older looks have no record of their tasks.
-    unknown = sum((look.run, look.finalist) not in known for look in accesses.of(digest))
+    unknown = sum((look.run, look.finalist) not in recorded for look in accesses.of(digest))
     return 1 + max(opened.count_looks(sketches), default=0) + unknown
 
 
@@ -333,7 +333,7 @@ def hold_out_test(taskset: TaskSet) -> tuple[OpenTasks, SealedTest]:
 def _in_test_workspace(path: str, taskset: TaskSet) -> bool:
     """Return whether only tasks of the test begin with the file at this path."""
     # A folder that a training task shares is open anyway.
-    return {one.split for one in taskset.tasks if one.files and path.startswith(f"{one.files}/")} == {Split.TEST}
+    return {task.split for task in taskset.tasks if task.files and path.startswith(f"{task.files}/")} == {Split.TEST}
 
 
 SEALED_NOTICE = (
@@ -374,18 +374,18 @@ def redact_file(path: str, files: Mapping[str, bytes]) -> bytes:
 
 
 def _redact_lines(data: bytes, taskset: TaskSet | None) -> bytes:
-    shown, hidden = [], 0
+    open_lines, hidden = [], 0
     for line in reader.split_lines(data.decode("utf-8", "replace")):
         if not line.strip():
             # Blank lines are not counted as hidden tasks.
             continue
-        said = _parse_object(line)
-        if said is None or not _is_open(said.get("id"), said, taskset):
+        record = _parse_object(line)
+        if record is None or not _is_open(record.get("id"), record, taskset):
             hidden += 1
         else:
-            shown.append(json.dumps(_without_answer(said), ensure_ascii=False))
+            open_lines.append(json.dumps(_without_answer(record), ensure_ascii=False))
     note = REDACTION_NOTE.format(hidden=f"{hidden} task{'s' * (hidden != 1)}")
-    return (note + "".join(f"{line}\n" for line in shown)).encode("utf-8", "replace")
+    return (note + "".join(f"{line}\n" for line in open_lines)).encode("utf-8", "replace")
 
 
 def _redact_folder_file(path: str, data: bytes, taskset: TaskSet | None) -> bytes:
@@ -395,33 +395,33 @@ def _redact_folder_file(path: str, data: bytes, taskset: TaskSet | None) -> byte
         return SEALED_NOTICE.encode()
     if not reader.holds_task(path) or parts[2] == "prompt.md":
         return data
-    said = _parse_object(data.decode("utf-8", "replace")) if parts[2] == "task.json" else None
-    if said is None:
+    record = _parse_object(data.decode("utf-8", "replace")) if parts[2] == "task.json" else None
+    if record is None:
         return SEALED_NOTICE.encode()
     note = REDACTION_NOTE.format(hidden="the tasks")
-    return (note + json.dumps(_without_answer(said), ensure_ascii=False, indent=1) + "\n").encode("utf-8", "replace")
+    return (note + json.dumps(_without_answer(record), ensure_ascii=False, indent=1) + "\n").encode("utf-8", "replace")
 
 
 def _parse_object(text: str) -> dict[str, Any] | None:
     try:
-        said = parse_strict_json(text)
+        value = parse_strict_json(text)
     except (ValueError, RecursionError):
         return None
-    return said if isinstance(said, dict) else None
+    return value if isinstance(value, dict) else None
 
 
-def _is_open(name: object, said: Mapping[str, Any], taskset: TaskSet | None) -> bool:
+def _is_open(name: object, record: Mapping[str, Any], taskset: TaskSet | None) -> bool:
     """Return whether a task is surely not of the test."""
     # In a set that cannot be read, only an explicit split counts.
     if taskset is None:
-        return said.get("split") in _OPEN
+        return record.get("split") in _OPEN
     return any(task.id == name and task.split is not Split.TEST for task in taskset.tasks)
 
 
-def _without_answer(said: Mapping[str, Any]) -> dict[str, Any]:
-    shown = {key: value for key, value in said.items() if key not in _TELLING}
-    scorer = said.get("scorer")
+def _without_answer(record: Mapping[str, Any]) -> dict[str, Any]:
+    visible = {key: value for key, value in record.items() if key not in _TELLING}
+    scorer = record.get("scorer")
     # The type of a scorer is harmless; its arguments may hold the answer.
     if isinstance(scorer, dict) and isinstance(scorer.get("type"), str):
         scorer = scorer["type"]
-    return shown | ({"scorer": scorer} if isinstance(scorer, str) else {})
+    return visible | ({"scorer": scorer} if isinstance(scorer, str) else {})

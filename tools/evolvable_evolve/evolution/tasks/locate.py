@@ -73,34 +73,34 @@ def approval_digest(taskset: TaskSet) -> str:
 
 def is_approved(home: Path, taskset: TaskSet) -> bool:
     """Return whether a person approved the commands of this task set as they are now."""
-    wanted = approval_digest(taskset)
+    digest = approval_digest(taskset)
     try:
         lines = read_regular(home / "evolve" / APPROVALS_FILE).splitlines()
     except OSError:
         return False
     # A damaged line approves nothing, and does not hide the others.
-    said = [parse_json(line.decode("utf-8", "replace")) for line in lines]
-    return any(isinstance(one, dict) and one.get("digest") == wanted for one in said)
+    records = [parse_json(line.decode("utf-8", "replace")) for line in lines]
+    return any(isinstance(record, dict) and record.get("digest") == digest for record in records)
 
 
 def approve(home: Path, taskset: TaskSet, *, via: str) -> None:
     """Record that a person approved the commands of a task set. via: how they were asked."""
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    said = {"digest": approval_digest(taskset), "name": taskset.name, "at": at, "via": via}
+    record = {"digest": approval_digest(taskset), "name": taskset.name, "at": at, "via": via}
     place = home / "evolve" / APPROVALS_FILE
     place.parent.mkdir(parents=True, exist_ok=True)
     # O_APPEND: lines of two processes do not overwrite each other.
     descriptor = os.open(place, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     with open(descriptor, "ab") as file:
-        file.write(json.dumps(said).encode("ascii") + b"\n")
+        file.write(json.dumps(record).encode("ascii") + b"\n")
 
 
 def refuse_unapproved(home: Path, taskset: TaskSet, what: str) -> None:
     """Raise CommandsUnapproved where a task set brings commands that no person approved."""
     if list_commands(taskset) and not is_approved(home, taskset):
-        shown = "; ".join(" ".join(command)[:200] for command in list_commands(taskset)[:3])
+        commands = "; ".join(" ".join(command)[:200] for command in list_commands(taskset)[:3])
         raise CommandsUnapproved(
-            f"{what} brings commands of its own, and no person approved them yet: {shown}.",
+            f"{what} brings commands of its own, and no person approved them yet: {commands}.",
             "Nothing of it was run. A person reads its files and approves them at a terminal, where it is asked.",
         )
 
@@ -129,24 +129,24 @@ def scorer_names(tasks: Sequence[Task]) -> dict[str, str]:
     return found
 
 
-def registered_scorers(tasks: Sequence[Task], named: NamedCommands | None) -> dict[str, RegisteredScorer]:
+def registered_scorers(tasks: Sequence[Task], named_commands: NamedCommands | None) -> dict[str, RegisteredScorer]:
     """Return the scorers that tasks name, as the person registered them.
 
-    named: the person's commands, None where nothing is registered. Raise Refused for a name that is not registered,
-    and for a command that would run files of the task set: those are not approved.
+    named_commands: the person's commands, None where nothing is registered. Raise Refused for a name that is not
+    registered, and for a command that would run files of the task set: those are not approved.
     """
     found = dict[str, RegisteredScorer]()
     for name, task in scorer_names(tasks).items():
         try:
-            found |= named_scorers([name], named)
+            found |= named_scorers([name], named_commands)
         except Refused as error:
             raise Refused(f"Task {task} names the scorer {ascii(name)}. {error}", error.hint) from None
     return found
 
 
-def named_scorers(names: Iterable[str], named: NamedCommands | None) -> dict[str, RegisteredScorer]:
+def named_scorers(names: Iterable[str], named_commands: NamedCommands | None) -> dict[str, RegisteredScorer]:
     """Return the scorers of these names, as the person registered them. Raise Refused as `registered_scorers`."""
-    commands, found = named or NamedCommands("scorer"), dict[str, RegisteredScorer]()
+    commands, found = named_commands or NamedCommands("scorer"), dict[str, RegisteredScorer]()
     for name in names:
         words = commands.get(name).words
         # A registered command is trusted with any task set, so it must not run files of one.
@@ -210,28 +210,28 @@ def load_taskset(library: Library, caller: Caller, ref: Ref, ratios: SplitRatios
         raise NoSuchResource(str(error), hint) from None
     files = library.store.files(head, ref.version)
     version, data = ref.version or head.version or 0, {path: file.data for path, file in files.items()}
-    said = read_alike(head.name, data)
+    alike = read_alike(head.name, data)
     # An agent that wrote "all-kinds" would enlarge its own n.
-    known = not said or _is_persons_word(library, head, version, said)
-    return read_taskset(head.name, data, ratios, alike=said if known else ""), version
+    is_trusted = not alike or _is_persons_word(library, head, version, alike)
+    return read_taskset(head.name, data, ratios, alike=alike if is_trusted else ""), version
 
 
-def _is_persons_word(library: Library, head: Head, version: int, said: str) -> bool:
+def _is_persons_word(library: Library, head: Head, version: int, alike: str) -> bool:
     """Return whether a person stands for the field `alike` of a version, in it or in an older one.
 
     It is the same for every reader, because the groups rest on it, and with them a run.
     """
-    whose = version_authorship(library, head, version)
-    author = whose.of(ENVIRONMENT_FILE)
+    authorship = version_authorship(library, head, version)
+    author = authorship.of(ENVIRONMENT_FILE)
     agents = author.kind is AuthorKind.AGENT or (author.kind is AuthorKind.MEMBER and author.why)
-    if whose.stands or not agents:  # an imported set is the word of its author
+    if authorship.stands or not agents:  # an imported set is the word of its author
         return True
     base = version_base(library, head, version)
     if base is None:
         return False
     older = library.store.files(head, base).get(ENVIRONMENT_FILE)
     # An agent's edit of other parts leaves the person's word as it was.
-    return older is not None and read_alike(head.name, {ENVIRONMENT_FILE: older.data}) == said
+    return older is not None and read_alike(head.name, {ENVIRONMENT_FILE: older.data}) == alike
 
 
 def needs_commands(taskset: TaskSet) -> bool:
@@ -252,9 +252,9 @@ def refuse_untrusted(library: Library, caller: Caller, ref: Ref, taskset: TaskSe
     head = library.store.head(ref.at(None), caller.scopes)
     if ref.version in (None, head.version):
         # Good outcomes of sessions do not count here, because an agent reports those as well.
-        whose = authorships(library, [head.id], caller)[head.id]
-        unvouched = not whose.stands and whose.kind in (AuthorKind.AGENT, AuthorKind.MEMBER)
-        imported = not whose.stands and not unvouched
+        authorship = authorships(library, [head.id], caller)[head.id]
+        unvouched = not authorship.stands and authorship.kind in (AuthorKind.AGENT, AuthorKind.MEMBER)
+        imported = not authorship.stands and not unvouched
     # An older version has the author of its own operation.
     else:
         [past] = library.store.history(head, 1, below=(ref.version or 0) + 1)
@@ -300,8 +300,8 @@ def render_splits(taskset: TaskSet) -> dict[str, bytes]:
     changed = {}
     for path, record in _folder_records(taskset).items():
         if is_unassigned(record):
-            named = record | {"split": splits[record.get("id", path.split("/")[1])]}
-            changed[path] = (json.dumps(named, ensure_ascii=False, indent=1) + "\n").encode()
+            assigned = record | {"split": splits[record.get("id", path.split("/")[1])]}
+            changed[path] = (json.dumps(assigned, ensure_ascii=False, indent=1) + "\n").encode()
     return changed
 
 
@@ -337,11 +337,11 @@ def write_files(path: Path, files: Mapping[str, bytes]) -> Path:
         target = path / name if path.is_dir() else path
         try:
             # Beside the target, so that the rename stays on one file system.
-            descriptor, made = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+            descriptor, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
-            os.chmod(made, target.stat().st_mode & 0o777 if target.exists() else 0o644)
-            os.replace(made, target)
+            os.chmod(draft, target.stat().st_mode & 0o777 if target.exists() else 0o644)
+            os.replace(draft, target)
         except OSError as error:
             hint = "Copy the task set to a place of your own."
             raise InvalidArgument(f"{target} cannot be written: {error.strerror or error}.", hint) from None
@@ -376,18 +376,18 @@ class IntegrityGuard:
         self._files = {place / path: hashlib.sha256(data).digest() for path, data in files.items()}
         # By path, the times, size and inode at which the content was right.
         self._seen: dict[Path, tuple[int, ...]] = {}
-        self._first, self._looked = self._stored(), clock()
+        self._first, self._looked = self._stored_hashes(), clock()
 
     def __call__(self) -> str:
         """Return what was changed, in words, or ''."""
         for path, sha256 in self._files.items():
-            if self._changed(path, sha256):
+            if self._is_changed(path, sha256):
                 more = "What the run has of the task set is written again when it is continued."
                 return f"{path} was changed, which this run measures with. {more}"
         if self._clock() - self._looked >= RECHECK_SECONDS:
             # A version never changes, but a purge or a damaged disk may change what is read.
             try:
-                now = self._stored()
+                now = self._stored_hashes()
             except (EvolvableError, OSError) as error:
                 return f"{self._ref} cannot be read any more: {error}"
             self._looked = self._clock()
@@ -395,7 +395,7 @@ class IntegrityGuard:
                 return f"the tasks, splits or scorers of {self._ref} were changed in the library."
         return ""
 
-    def _changed(self, path: Path, sha256: bytes) -> bool:
+    def _is_changed(self, path: Path, sha256: bytes) -> bool:
         try:
             stat = path.stat()
             # The change time too: a program can set the modification time back.
@@ -409,7 +409,7 @@ class IntegrityGuard:
         self._seen[path] = seen
         return False
 
-    def _stored(self) -> dict[str, bytes]:
+    def _stored_hashes(self) -> dict[str, bytes]:
         if self._head is None or self._ref is None:
             return {}
         files = self._store.files(self._head, self._ref.version)

@@ -35,9 +35,9 @@ def merge_backup(home: Path, source: Path) -> None:
 
     Raises OSError.
     """
-    there = backup_files(source)
-    OpenedTaskLog.in_library(home).merge_backup(there.get(OPENED_FILE, b""))
-    TestAccessLog.in_library(home).merge(there.get(ACCESS_FILE, b""))
+    files = backup_files(source)
+    OpenedTaskLog.in_library(home).merge_backup(files.get(OPENED_FILE, b""))
+    TestAccessLog.in_library(home).merge(files.get(ACCESS_FILE, b""))
 
 
 def looks_to_export(library: Library, caller: Caller, refs: Iterable[Ref] | None) -> bytes:
@@ -46,7 +46,7 @@ def looks_to_export(library: Library, caller: Caller, refs: Iterable[Ref] | None
     if refs is None:
         # With the looks at task sets that are gone: somebody may import such a set again.
         return log.export_lines()
-    sketches = [one for ref in refs if ref.kind is Kind.ENVIRONMENT for one in _sketches(library, caller, ref)]
+    sketches = [sketch for ref in refs if ref.kind is Kind.ENVIRONMENT for sketch in _sketches(library, caller, ref)]
     return log.export_lines(sketches) if sketches else b""
 
 
@@ -70,7 +70,7 @@ def record_shown_test(
     # The version that the run measured: the set may have other tasks now.
     ref = Ref.parse(settings["task_set"]).at(settings["task_set_version"])
     taskset, _ = load_taskset(library, caller, ref)
-    sketches = sketches_to_record(taskset, [one for id_, one in sketch_set(taskset).items() if id_ in set(tasks)])
+    sketches = sketches_to_record(taskset, [sketch for id_, sketch in sketch_set(taskset).items() if id_ in set(tasks)])
     opening = TaskOpening(run, "shown to a person", taskset.test_digest, (), sketches)
     OpenedTaskLog.in_library(library.store.home).add(opening)
 

@@ -44,27 +44,27 @@ class TaskOpening:
     state: OpeningState = OpeningState.OPENED
 
     @property
-    def who(self) -> tuple[str, str]:
+    def opener(self) -> tuple[str, str]:
         """The run and the finalist."""
         return self.run, self.finalist
 
     @classmethod
     def from_line(cls, line: bytes) -> "TaskOpening":
         """Return the opening of one line. Raises ValueError, TypeError, KeyError, RecursionError."""
-        said = json.loads(line)
-        sketches = tuple(TextSketch.from_json(one) for one in said["tasks"])
-        texts = [str(said[name]) for name in ("run", "finalist", "test")]
-        state = OpeningState(said.get("state", OpeningState.OPENED))
-        return cls(texts[0], texts[1], texts[2], tuple(map(str, said["program"])), sketches, state)
+        record = json.loads(line)
+        sketches = tuple(TextSketch.from_json(sketch) for sketch in record["tasks"])
+        texts = [str(record[name]) for name in ("run", "finalist", "test")]
+        state = OpeningState(record.get("state", OpeningState.OPENED))
+        return cls(texts[0], texts[1], texts[2], tuple(map(str, record["program"])), sketches, state)
 
     def to_line(self) -> bytes:
         """Return the line that `from_line` reads, with its end."""
-        said = {"run": self.run, "finalist": self.finalist, "test": self.test, "program": list(self.program)}
+        record = {"run": self.run, "finalist": self.finalist, "test": self.test, "program": list(self.program)}
         # An older version reads a line without a state as opened.
         if self.state is not OpeningState.OPENED:
-            said["state"] = str(self.state)
-        tasks = [one.to_json() for one in self.sketches]
-        return json.dumps({**said, "tasks": tasks}, separators=(",", ":")).encode() + b"\n"
+            record["state"] = str(self.state)
+        tasks = [sketch.to_json() for sketch in self.sketches]
+        return json.dumps({**record, "tasks": tasks}, separators=(",", ":")).encode() + b"\n"
 
 
 class OpenedTaskLog:
@@ -83,27 +83,30 @@ class OpenedTaskLog:
 
         Raises LibraryCorrupt, OSError.
         """
-        with self._writing() as known:
-            self._append(known, [opening])
+        with self._writing() as recorded:
+            self._append(recorded, [opening])
 
-    def reserve(self, opening: TaskOpening, asked: Sequence[TextSketch] = ()) -> int:
+    def reserve(self, opening: TaskOpening, sketches: Sequence[TextSketch] = ()) -> int:
         """Reserve the tasks of a test for a run, and return the number of its look.
 
-        asked: the sketches by which earlier looks are found, by default those of the opening.
+        sketches: the sketches by which earlier looks are found, by default those of the opening.
 
         The number is one more than the most of its tasks, with those that other runs reserved at the same time. So of
         two runs that open one test together only one has the first look. Raises LibraryCorrupt, OSError.
         """
         # Counting and reserving under one lock: the next process counts this reservation.
-        with self._writing() as known:
-            look = 1 + max((len(who - {opening.who}) for who in _openers(known, asked or opening.sketches)), default=0)
-            self._append(known, [replace(opening, state=OpeningState.RESERVED)])
+        with self._writing() as recorded:
+            look = 1 + max(
+                (len(openers - {opening.opener}) for openers in _openers(recorded, sketches or opening.sketches)),
+                default=0,
+            )
+            self._append(recorded, [replace(opening, state=OpeningState.RESERVED)])
         return look
 
     def decide(self, run: str, finalist: str) -> None:
         """Record that a run is decided: tasks that it reserved and did not open are fresh again. Raises as `add`."""
-        with self._writing() as known:
-            mine = {one.state for one in known if one.who == (run, finalist)}
+        with self._writing() as recorded:
+            mine = {opening.state for opening in recorded if opening.opener == (run, finalist)}
             # Once: a continued run decides again.
             if OpeningState.RESERVED in mine and OpeningState.DECIDED not in mine:
                 self._write(TaskOpening(run, finalist, "", (), (), OpeningState.DECIDED).to_line())
@@ -114,7 +117,7 @@ class OpenedTaskLog:
 
     def runs_with_tasks(self) -> set[tuple[str, str]]:
         """Return the runs and finalists with recorded tasks."""
-        return {one.who for one in self._read()}
+        return {opening.opener for opening in self._read()}
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[list[TaskOpening]]:
@@ -123,14 +126,16 @@ class OpenedTaskLog:
         with FileLock(f"{self._path}.lock"):
             yield self._read(mend=True)
 
-    def _append(self, known: Sequence[TaskOpening], openings: Iterable[TaskOpening]) -> int:
+    def _append(self, recorded: Sequence[TaskOpening], openings: Iterable[TaskOpening]) -> int:
         """Write the openings that are new, and return how many lines it took."""
         # A continued run opens its tasks again, and the file grows by nothing.
-        have = {(*one.who, one.state, sketch.words) for one in known for sketch in one.sketches}
+        have = {(*earlier.opener, earlier.state, sketch.words) for earlier in recorded for sketch in earlier.sketches}
         lines = []
         for opening in openings:
-            fresh = tuple(one for one in opening.sketches if (*opening.who, opening.state, one.words) not in have)
-            have |= {(*opening.who, opening.state, one.words) for one in fresh}
+            fresh = tuple(
+                sketch for sketch in opening.sketches if (*opening.opener, opening.state, sketch.words) not in have
+            )
+            have |= {(*opening.opener, opening.state, sketch.words) for sketch in fresh}
             lines += [replace(opening, sketches=fresh).to_line()] if fresh else []
         if lines:
             self._write(b"".join(lines))
@@ -171,7 +176,9 @@ class OpenedTaskLog:
         """Return the openings of these tasks, by default all, as lines that `import_lines` takes."""
         lines = []
         for opening in _in_force(self._read()):
-            own = tuple(one for one in opening.sketches if sketches is None or any(_is_same(one, s) for s in sketches))
+            own = tuple(
+                sketch for sketch in opening.sketches if sketches is None or any(_is_same(sketch, s) for s in sketches)
+            )
             lines += [replace(opening, sketches=own).to_line()] if own else []
         return b"".join(lines)
 
@@ -185,8 +192,8 @@ class OpenedTaskLog:
         found = list(_in_force(_parse_sound(data)))
         if not found:
             return 0
-        with self._writing() as known:
-            return self._append(known, found)
+        with self._writing() as recorded:
+            return self._append(recorded, found)
 
     def merge_backup(self, data: bytes) -> None:
         """Add the openings of a backup. Of a damaged file the sound lines stay."""
@@ -197,7 +204,7 @@ class OpenedTaskLog:
             except LibraryCorrupt:
                 sound = _in_force(_parse_sound(self.content()))
                 draft = self._path.with_suffix(".sound")
-                draft.write_bytes(b"".join(one.to_line() for one in sound))
+                draft.write_bytes(b"".join(opening.to_line() for opening in sound))
                 # The damaged file is kept under another name before the sound lines take its place.
                 os.replace(self._path, self._path.with_suffix(".damaged"))
                 os.replace(draft, self._path)
@@ -215,39 +222,41 @@ def _parse_sound(data: bytes) -> Iterator[TaskOpening]:
 def _in_force(openings: Iterable[TaskOpening]) -> Iterator[TaskOpening]:
     """Yield the openings that count: opened tasks, and those that undecided runs reserved."""
     openings = list(openings)
-    decided = {one.who for one in openings if one.state is OpeningState.DECIDED}
-    for one in openings:
-        if one.state is OpeningState.OPENED or (one.state is OpeningState.RESERVED and one.who not in decided):
-            yield one
+    decided = {opening.opener for opening in openings if opening.state is OpeningState.DECIDED}
+    for opening in openings:
+        if opening.state is OpeningState.OPENED or (
+            opening.state is OpeningState.RESERVED and opening.opener not in decided
+        ):
+            yield opening
 
 
-def _is_same(one: TextSketch, other: TextSketch) -> bool:
+def _is_same(first: TextSketch, second: TextSketch) -> bool:
     """Return whether a test that opened one text opened the other: nearly equal, or one within the other."""
-    return one.is_near(other) or one.is_within(other)
+    return first.is_near(second) or first.is_within(second)
 
 
 def _openers(openings: Iterable[TaskOpening], sketches: Sequence[TextSketch]) -> list[set[tuple[str, str]]]:
     """Return for each text the runs and finalists that opened it or nearly the same text."""
     # Equal words are found by their hash. Only texts that share a triple are compared, because a library has thousands.
     by_words: dict[str, set[tuple[str, str]]] = defaultdict(set)
-    known: dict[TextSketch, set[tuple[str, str]]] = defaultdict(set)
+    by_sketch: dict[TextSketch, set[tuple[str, str]]] = defaultdict(set)
     for opening in _in_force(openings):
         for sketch in opening.sketches:
             for name in sketch.names:
-                by_words[name].add(opening.who)
+                by_words[name].add(opening.opener)
             if sketch.triples or sketch.shape:
-                known[sketch].add(opening.who)
+                by_sketch[sketch].add(opening.opener)
     having: dict[int, list[TextSketch]] = defaultdict(list)
-    for sketch in known:
+    for sketch in by_sketch:
         for triple in (*sketch.triples, *sketch.shape):
             having[triple].append(sketch)
     found = []
     for sketch in sketches:
-        who = set().union(*(by_words.get(name, ()) for name in sketch.names))
+        openers = set().union(*(by_words.get(name, ()) for name in sketch.names))
         shared = {other for triple in (*sketch.triples, *sketch.shape) for other in having.get(triple, ())}
         for other in shared:
             # A comparison is skipped where its openers are counted already.
-            if not known[other] <= who and _is_same(sketch, other):
-                who |= known[other]
-        found.append(who)
+            if not by_sketch[other] <= openers and _is_same(sketch, other):
+                openers |= by_sketch[other]
+        found.append(openers)
     return found

@@ -30,28 +30,28 @@ AUTO_SPLIT = "auto"
 """The split of a task that names none: it is dealt out by its id."""
 
 
-def read_record(said: Any) -> tuple[Task | None, list[str]]:
+def read_record(record: Any) -> tuple[Task | None, list[str]]:
     """Return the task of a JSON value, or None and everything that is wrong with it.
 
     Its split and its digest follow from the whole task set. Until then it belongs to the test, which is shown to
     nobody.
     """
-    if not isinstance(said, dict):
+    if not isinstance(record, dict):
         return None, ["a task is a JSON object"]
     # Half of a surrogate pair cannot be hashed or written.
     try:
-        json.dumps(said, ensure_ascii=False).encode()
+        json.dumps(record, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return None, ["it is not valid Unicode: it has half of a character (\\ud800 to \\udfff)"]
-    said = _upgrade_candidate(said)
+    record = _upgrade_candidate(record)
     # In the order of the fields, so that the same record gives the same messages.
-    faults = sorted(_validator().iter_errors(said), key=lambda error: error.json_path)
+    faults = sorted(_validator().iter_errors(record), key=lambda error: error.json_path)
     problems = [_describe_fault(error.json_path, error.message) for error in faults]
     if problems:
         return None, problems
-    task = _make_task(said)
+    task = _make_task(record)
     # A task that was not reviewed may still lack its scorer. A check of the task set refuses it.
-    scorer = argument_problem(task.scorer, task.expected) if task.reviewed or "scorer" in said else ""
+    scorer = argument_problem(task.scorer, task.expected) if task.reviewed or "scorer" in record else ""
     seen = _folder_problem(task.public.files, "public.files") if task.public else ""
     problems = list(filter(None, (scorer, _folder_problem(task.files), seen)))
     return (None if problems else task), problems
@@ -60,15 +60,15 @@ def read_record(said: Any) -> tuple[Task | None, list[str]]:
 _CANDIDATE_FIELDS = {"prompt", "check", "session", "reviewed"}
 
 
-def _upgrade_candidate(said: Mapping[str, Any]) -> Mapping[str, Any]:
+def _upgrade_candidate(record: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a line that an older review wrote as a task; any other record as it is."""
-    if set(said) != _CANDIDATE_FIELDS or not isinstance(said["session"], str):
-        return said
+    if set(record) != _CANDIDATE_FIELDS or not isinstance(record["session"], str):
+        return record
     more = {
-        "id": f"session-{_digest(said)[:12]}",
-        "source": f"session:{'-'.join(said['session'].split()) or 'unknown'}",
+        "id": f"session-{_digest(record)[:12]}",
+        "source": f"session:{'-'.join(record['session'].split()) or 'unknown'}",
     }
-    return {name: value for name, value in said.items() if name != "session"} | more
+    return {name: value for name, value in record.items() if name != "session"} | more
 
 
 @cache
@@ -78,34 +78,34 @@ def _validator() -> Any:
     return Draft202012Validator(load_schema(Path(__file__).with_name("task.schema.json")))
 
 
-def _make_task(said: Mapping[str, Any]) -> Task:
-    scorer = said.get("scorer", "numeric_strict")
+def _make_task(record: Mapping[str, Any]) -> Task:
+    scorer = record.get("scorer", "numeric_strict")
     spec = ScorerSpec(scorer) if isinstance(scorer, str) else ScorerSpec(scorer["type"], scorer.get("args", {}))
     return Task(
-        said["id"],
-        said["prompt"],
+        record["id"],
+        record["prompt"],
         spec,
         # Until the splits are dealt: a task whose split is unknown must not be shown.
         Split.TEST,
         "",
-        expected=_expected_text(said.get("expected")),
-        category=" ".join(said.get("category", "other").split()),
-        files=(said.get("files") or "").strip("/") or None,
-        setup=tuple(tuple(command) for command in said.get("setup", [])),
-        timeout_s=float(said.get("timeout_s", 600.0)),
-        weight=float(said.get("weight", 1.0)),
-        tags=tuple(said.get("tags", [])),
-        source=said.get("source", "human"),
-        group=" ".join(said.get("group", "").split()),
-        reviewed=said.get("reviewed", True),
-        check=said.get("check", ""),
-        public=_make_public_check(said["public"]) if said.get("public") else None,
+        expected=_expected_text(record.get("expected")),
+        category=" ".join(record.get("category", "other").split()),
+        files=(record.get("files") or "").strip("/") or None,
+        setup=tuple(tuple(command) for command in record.get("setup", [])),
+        timeout_s=float(record.get("timeout_s", 600.0)),
+        weight=float(record.get("weight", 1.0)),
+        tags=tuple(record.get("tags", [])),
+        source=record.get("source", "human"),
+        group=" ".join(record.get("group", "").split()),
+        reviewed=record.get("reviewed", True),
+        check=record.get("check", ""),
+        public=_make_public_check(record["public"]) if record.get("public") else None,
     )
 
 
-def _make_public_check(said: Mapping[str, Any]) -> PublicCheck:
-    folder = (said.get("files") or "").strip("/") or None
-    return PublicCheck(tuple(said["argv"]), folder, float(said.get("timeout_s", 10.0)))
+def _make_public_check(record: Mapping[str, Any]) -> PublicCheck:
+    folder = (record.get("files") or "").strip("/") or None
+    return PublicCheck(tuple(record["argv"]), folder, float(record.get("timeout_s", 10.0)))
 
 
 def _expected_text(value: Any) -> str | None:
@@ -160,9 +160,9 @@ def read_taskset(
     """
     problems: list[str] = []
     tasks: list[Task] = []
-    named: dict[str, Split] = {}
-    for where, said in _iter_records(files, problems):
-        task, faults = read_record(said)
+    named_splits: dict[str, Split] = {}
+    for where, record in _iter_records(files, problems):
+        task, faults = read_record(record)
         problems += [f"{where}: {fault}" for fault in faults]
         if task is not None:
             problems += [f"{where}: {fault}" for fault in _workspace_problems(task.files, files)]
@@ -170,15 +170,15 @@ def read_taskset(
                 seen = _workspace_problems(task.public.files, files, "public.files")
                 problems += [f"{where}: {fault}" for fault in seen]
             tasks.append(task)
-            if not is_unassigned(said):
-                named[task.id] = Split(said["split"])
+            if not is_unassigned(record):
+                named_splits[task.id] = Split(record["split"])
     problems += _duplicate_ids(task.id for task in tasks)
     if not tasks and not problems:
         problems.append("it has no tasks")
     if problems:
         raise InvalidTaskSet(name, problems)
-    said = read_alike(name, files) if alike is None else alike
-    return _assemble(name, files, tasks, named, ratios or SplitRatios(), said)
+    record = read_alike(name, files) if alike is None else alike
+    return _assemble(name, files, tasks, named_splits, ratios or SplitRatios(), record)
 
 
 def is_unassigned(record: Mapping[str, object]) -> bool:
@@ -242,36 +242,36 @@ def _iter_lines(data: bytes, problems: list[str]) -> Iterator[Written]:
 
 def _read_folder(name: str, files: Mapping[str, bytes], problems: list[str]) -> dict[str, Any] | None:
     place = f"{FOLDER}{name}/"
-    said: dict[str, Any] = {"id": name}
+    fields: dict[str, Any] = {"id": name}
     try:
         if f"{place}{_RECORD}" in files:
             record = parse_strict_json(files[f"{place}{_RECORD}"].decode("utf-8-sig"))
             if not isinstance(record, dict):
                 raise ValueError("a task is a JSON object")
-            said |= record
+            fields |= record
         # The record wins over the files beside it.
         if f"{place}{_PROMPT}" in files:
-            said.setdefault("prompt", files[f"{place}{_PROMPT}"].decode("utf-8-sig").strip())
+            fields.setdefault("prompt", files[f"{place}{_PROMPT}"].decode("utf-8-sig").strip())
         for path in _EXPECTED:
             if place + path in files:
                 text = files[place + path].decode("utf-8-sig")
-                said.setdefault(
+                fields.setdefault(
                     "expected", parse_strict_json(text) if path.endswith(".json") else text.removesuffix("\n")
                 )
     except (ValueError, RecursionError) as error:
         problems.append(f"{place.rstrip('/')}: it cannot be read ({error})")
         return None
     if any(path.startswith(f"{place}{_WORKSPACE}/") for path in files):
-        said.setdefault("files", f"{place}{_WORKSPACE}")
-    return said
+        fields.setdefault("files", f"{place}{_WORKSPACE}")
+    return fields
 
 
 def _workspace_problems(folder: str | None, files: Mapping[str, bytes], field: str = "files") -> Iterator[str]:
     below = [path for path in files if folder is not None and path.startswith(f"{folder}/")]
     if folder is not None and not below:
         yield f"{field} names {folder}, and there is no file below it"
-    if told := next(filter(holds_task, below), None):
-        yield f"{field} names {folder}, in which {told} lies: the program could read what is expected"
+    if task_file := next(filter(holds_task, below), None):
+        yield f"{field} names {folder}, in which {task_file} lies: the program could read what is expected"
 
 
 def _duplicate_ids(ids: Iterable[str]) -> Iterator[str]:
@@ -288,7 +288,7 @@ def _assemble(
     name: str,
     files: Mapping[str, bytes],
     tasks: Sequence[Task],
-    named: Mapping[str, Split],
+    named_splits: Mapping[str, Split],
     ratios: SplitRatios,
     alike: str,
 ) -> TaskSet:
@@ -297,13 +297,13 @@ def _assemble(
     contents = {task.id: _task_content(task, hashes, scorers) for task in tasks}
     found = find_kinds(tasks, files, alike)
     groups, sizes, kinds = found.groups, Counter(found.groups.values()), Counter(found.kinds.values())
-    splits = _deal(tasks, groups, named, ratios)
+    splits = _deal(tasks, groups, named_splits, ratios)
     if not {Split.VAL, Split.TEST} <= set(splits.values()):
         # With a few templates every split gets some of each: a run can compare, and claims nothing of other tasks.
-        splits = _deal(tasks, find_kinds(tasks, files, Alike.ONLY_WORDS).groups, named, ratios)
+        splits = _deal(tasks, find_kinds(tasks, files, Alike.ONLY_WORDS).groups, named_splits, ratios)
     # A group of one is no group.
     named_groups = {id_: group if sizes[group] > 1 else "" for id_, group in groups.items()}
-    made = tuple(
+    assembled = tuple(
         replace(
             task,
             split=splits[task.id],
@@ -314,16 +314,18 @@ def _assemble(
         for task in tasks
     )
     # Sorted, so that the order of lines makes no difference.
-    test = _digest(sorted(task.digest for task in made if task.split is Split.TEST))
-    whole = _digest([sorted((t.id, t.digest, t.split, t.weight, t.category) for t in made), sorted(hashes.items())])
-    return TaskSet(name, made, dict(files), whole, test, alike)
+    test = _digest(sorted(task.digest for task in assembled if task.split is Split.TEST))
+    whole = _digest(
+        [sorted((t.id, t.digest, t.split, t.weight, t.category) for t in assembled), sorted(hashes.items())]
+    )
+    return TaskSet(name, assembled, dict(files), whole, test, alike)
 
 
 def _deal(
-    tasks: Sequence[Task], groups: Mapping[str, str], named: Mapping[str, Split], ratios: SplitRatios
+    tasks: Sequence[Task], groups: Mapping[str, str], named_splits: Mapping[str, Split], ratios: SplitRatios
 ) -> dict[str, Split]:
     """Return the split of each task by its id; tasks of a group are in one split, except where their lines name one."""
-    requests = [SplitRequest(t.id, t.category, groups[t.id], named.get(t.id), t.source) for t in tasks]
+    requests = [SplitRequest(t.id, t.category, groups[t.id], named_splits.get(t.id), t.source) for t in tasks]
     return assign_splits(requests, ratios)
 
 
@@ -331,14 +333,14 @@ def read_alike(name: str, files: Mapping[str, bytes]) -> str:
     """Return a person's word on tasks that read alike, as `Alike` has it, '' for none. Raises InvalidTaskSet."""
     about = files.get(ENVIRONMENT_FILE)
     try:
-        said = parse_document(about).fields.get(ALIKE) if about is not None else None
+        alike = parse_document(about).fields.get(ALIKE) if about is not None else None
     except InvalidResource:
         return ""  # no environment of a library, which refuses such a head itself
-    if said is None:
+    if alike is None:
         return ""
-    if said not in list(Alike):
+    if alike not in list(Alike):
         raise InvalidTaskSet(name, [f"{ALIKE} of {ENVIRONMENT_FILE} is one of {', '.join(Alike)}"])
-    return str(said)
+    return str(alike)
 
 
 def _task_content(task: Task, hashes: Mapping[str, str], scorers: str) -> dict[str, Any]:

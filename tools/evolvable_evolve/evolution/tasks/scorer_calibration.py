@@ -149,36 +149,36 @@ def _scorer_group(task: Task) -> str:
 def _choose_tasks(own: Sequence[Task]) -> list[Task]:
     if own[0].scorer.type not in SLOW_SCORERS:
         return list(own)
-    given = [task for task in own if task.scorer.args.get("good") or task.scorer.args.get("bad")]
-    others = [task for task in own if task not in given]
+    with_samples = [task for task in own if task.scorer.args.get("good") or task.scorer.args.get("bad")]
+    others = [task for task in own if task not in with_samples]
     # Tasks with known answers first: they tell more than assumed ones.
-    return given[:MAX_TRIED_TASKS] + others[: max(0, MIN_TRIED_TASKS - len(given))]
+    return with_samples[:MAX_TRIED_TASKS] + others[: max(0, MIN_TRIED_TASKS - len(with_samples))]
 
 
 def _known_answers(task: Task, others: Sequence[str]) -> Iterator[KnownAnswer]:
     """Yield the known answers of a task: those in its arguments, its expected answer, and some that must be wrong."""
     args = task.scorer.args
     for side in ("good", "bad"):
-        yield from (given_answer(said, side == "good") for said in sample_list(args.get(side)))
+        yield from (parse_known_answer(sample, side == "good") for sample in sample_list(args.get(side)))
     # Without a pattern of its own, the expected answer is the pattern and no output.
     is_answer = task.scorer.type != "regex" or "pattern" in args
     assumed = task.scorer.type == "command"
     if task.expected and is_answer and not args.get("good"):
         yield KnownAnswer(_as_answer(task, task.expected), {}, True, assumed)
     # Where files are scored and not the text, two wrong texts are the same wrong answer.
-    by_files = any(not isinstance(said, str) for said in sample_list(args.get("good")))
+    by_files = any(not isinstance(sample, str) for sample in sample_list(args.get("good")))
     yield from (KnownAnswer(_as_answer(task, text), {}, False) for text in _WRONG[: 1 if by_files else None])
     other = next((text for text in others if _differs(text, task.expected)), None)
     if other is not None and is_answer:
         yield KnownAnswer(_as_answer(task, other), {}, False, assumed)
 
 
-def given_answer(said: Any, good: bool) -> KnownAnswer:
+def parse_known_answer(sample: Any, good: bool) -> KnownAnswer:
     """Return a known answer in the arguments of a scorer: an output, or an object with output and files."""
-    if isinstance(said, str):
-        return KnownAnswer(said, {}, good)
-    files = {str(path): str(text).encode() for path, text in (said.get("files") or {}).items()}
-    return KnownAnswer(str(said.get("output", "")), files, good)
+    if isinstance(sample, str):
+        return KnownAnswer(sample, {}, good)
+    files = {str(path): str(text).encode() for path, text in (sample.get("files") or {}).items()}
+    return KnownAnswer(str(sample.get("output", "")), files, good)
 
 
 def _as_answer(task: Task, text: str) -> str:
@@ -187,41 +187,41 @@ def _as_answer(task: Task, text: str) -> str:
 
 def _differs(text: str, expected: str | None) -> bool:
     """Return whether two answers surely differ: neither is a part of the other."""
-    one, other = (" ".join((each or "").casefold().split()) for each in (text, expected))
-    return bool(one) and one not in other and other not in one
+    first, second = (" ".join((each or "").casefold().split()) for each in (text, expected))
+    return bool(first) and first not in second and second not in first
 
 
 async def _try_scorer(
     taskset: TaskSet,
     task: Task,
-    knowns: Iterator[KnownAnswer],
+    known_answers: Iterator[KnownAnswer],
     scoring: TaskSetScorer,
     places: asyncio.Semaphore,
 ) -> _CalibrationCounts:
     seen = _CalibrationCounts()
     async with places:
-        for known in knowns:
+        for known_answer in known_answers:
             try:
                 # Twice, because a scorer with chance in it makes every comparison worthless.
-                first, second = [await score_known(taskset, task, known, scoring) for _ in range(2)]
+                first, second = [await score_known_answer(taskset, task, known_answer, scoring) for _ in range(2)]
             except (ScorerError, WorkspaceError) as error:
                 # The bare expected answer may have another form than the command's outputs.
-                if known.assumed and isinstance(error, ScorerError):
-                    seen.no_output += [task.id] if known.good else []
+                if known_answer.assumed and isinstance(error, ScorerError):
+                    seen.no_output += [task.id] if known_answer.good else []
                     continue
                 seen.trouble.append((task.id, error.text))
                 # After a fault of the scorer its further scores say nothing.
                 return seen
-            _count_scores(seen, task.id, known, first, second)
+            _count_scores(seen, task.id, known_answer, first, second)
         if await _accepts_guesses(task):
             seen.guessed.append(task.id)
     return seen
 
 
-def _count_scores(seen: _CalibrationCounts, id_: str, known: KnownAnswer, first: Score, second: Score) -> None:
+def _count_scores(seen: _CalibrationCounts, id_: str, known_answer: KnownAnswer, first: Score, second: Score) -> None:
     if (first.value, first.checks) != (second.value, second.checks):
         seen.unsteady.append(id_)
-    if known.good:
+    if known_answer.good:
         seen.good += 1
         seen.shapes.append(bool(first.checks) and all(check.kind == "shape" for check in first.checks))
         # A slip below 1 for a good answer makes every pass rate too low.
@@ -241,14 +241,14 @@ def _sum_counts(parts: Sequence[_CalibrationCounts]) -> _CalibrationCounts:
     return whole
 
 
-async def score_known(taskset: TaskSet, task: Task, known: KnownAnswer, scoring: TaskSetScorer) -> Score:
+async def score_known_answer(taskset: TaskSet, task: Task, known_answer: KnownAnswer, scoring: TaskSetScorer) -> Score:
     """Return the score of a known answer in a fresh workspace of its task. Raises ScorerError, WorkspaceError."""
     # Only a command looks at files.
     if task.scorer.type != "command":
-        return await scoring(task, Rollout(known.output))
-    begins = {**task_fixtures(task, taskset.files), **known.files}
+        return await scoring(task, Rollout(known_answer.output))
+    begins = {**task_fixtures(task, taskset.files), **known_answer.files}
     async with open_workspace(task, begins, host=scoring.host) as folder:
-        return await scoring(task, Rollout(known.output), folder)
+        return await scoring(task, Rollout(known_answer.output), folder)
 
 
 async def _accepts_guesses(task: Task) -> bool:
@@ -288,5 +288,5 @@ def _judge_issues(own: Sequence[Task], judge: scorers.JudgeScorer | None) -> Ite
     if min(counts.values()) < scorers.MIN_KNOWN_ANSWERS:
         yield make_issue("judge-uncalibrated", judged=judged, least=scorers.MIN_KNOWN_ANSWERS)
     elif judge is None:
-        asked = {side: min(scorers.MAX_KNOWN_ANSWERS, count) for side, count in counts.items()}
-        yield make_issue("judge", judged=judged, agreement=scorers.MIN_AGREEMENT, **asked)
+        samples = {side: min(scorers.MAX_KNOWN_ANSWERS, count) for side, count in counts.items()}
+        yield make_issue("judge", judged=judged, agreement=scorers.MIN_AGREEMENT, **samples)

@@ -38,10 +38,10 @@ def join_answers(tasks: Sequence[SessionTask]) -> list[JudgedTask]:
         alike[same_words(task.prompt), same_words(task.correction)].append(task)
     joined = []
     for own in alike.values():
-        good = tuple(dict.fromkeys(one.good for one in own))
+        good = tuple(dict.fromkeys(task.good for task in own))
         # An answer that was accepted once is not a bad one.
-        bad = tuple(dict.fromkeys(one.bad for one in own if one.bad not in good))
-        joined.append(JudgedTask(own[0], good, bad, tuple(one.session for one in own)))
+        bad = tuple(dict.fromkeys(task.bad for task in own if task.bad not in good))
+        joined.append(JudgedTask(own[0], good, bad, tuple(task.session for task in own)))
     return joined
 
 
@@ -50,16 +50,16 @@ def same_words(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def complete_bad(tasks: Sequence[JudgedTask], known: int) -> list[JudgedTask]:
+def complete_bad(tasks: Sequence[JudgedTask], other_bad: int) -> list[JudgedTask]:
     """Return the tasks with answers to other prompts as bad ones, until a calibration has enough of them.
 
-    known: the number of bad answers that other tasks of the judge have.
+    other_bad: the number of bad answers that other tasks of the judge have.
     """
-    count, completed = known + sum(len(one.bad) for one in tasks), list[JudgedTask]()
-    for one in tasks:
-        wrong = list(_other_answers(one, tasks))[: max(0, MIN_KNOWN_ANSWERS - count)]
+    count, completed = other_bad + sum(len(task.bad) for task in tasks), list[JudgedTask]()
+    for task in tasks:
+        wrong = list(_other_answers(task, tasks))[: max(0, MIN_KNOWN_ANSWERS - count)]
         count += len(wrong)
-        completed.append(replace(one, bad=(*one.bad, *wrong)))
+        completed.append(replace(task, bad=(*task.bad, *wrong)))
     return completed
 
 
@@ -67,42 +67,42 @@ def complete_bad(tasks: Sequence[JudgedTask], known: int) -> list[JudgedTask]:
 _OPENERS = ("Here it is:\n\n{}", "{}\n\nTell me if anything is unclear.", "Sure.\n\n{}")
 
 
-def complete_from_birth(tasks: Sequence[JudgedTask], known: tuple[int, int]) -> list[JudgedTask]:
+def complete_from_birth(tasks: Sequence[JudgedTask], other_counts: tuple[int, int]) -> list[JudgedTask]:
     """Return the tasks with their own answers in other words, until a judge has enough of both kinds.
 
     Words around an answer make it neither right nor wrong, so these are known answers too.
 
-    known: the numbers of good and bad ones that other tasks of the judge have.
+    other_counts: the numbers of good and bad ones that other tasks of the judge have.
     """
     counts = {
-        "good": known[0] + sum(len(one.good) for one in tasks),
-        "bad": known[1] + sum(len(one.bad) for one in tasks),
+        "good": other_counts[0] + sum(len(task.good) for task in tasks),
+        "bad": other_counts[1] + sum(len(task.bad) for task in tasks),
     }
     completed = list[JudgedTask]()
-    for one in tasks:
+    for task in tasks:
         own: dict[str, tuple[str, ...]] = {}
-        for side, answers in (("good", one.good), ("bad", one.bad)):
+        for side, answers in (("good", task.good), ("bad", task.bad)):
             forms = [form.format(answer) for form in _OPENERS for answer in answers]
             # Only as many as are missing: real answers calibrate better than these.
             more = forms[: max(0, MIN_KNOWN_ANSWERS - counts[side])]
             own[side], counts[side] = (*answers, *more), counts[side] + len(more)
-        completed.append(replace(one, good=own["good"], bad=own["bad"]))
+        completed.append(replace(task, good=own["good"], bad=own["bad"]))
     return completed
 
 
 def _other_answers(task: JudgedTask, tasks: Sequence[JudgedTask]) -> Iterator[str]:
     """Yield the good answers to prompts that ask for something else: here they are wrong."""
-    own, known = TextSketch.of(task.task.prompt), {*task.good, *task.bad}
+    own, own_answers = TextSketch.of(task.task.prompt), {*task.good, *task.bad}
     for other in tasks:
         if other is not task and not own.is_near(TextSketch.of(other.task.prompt)):
-            yield from (answer for answer in other.good if answer not in known)
+            yield from (answer for answer in other.good if answer not in own_answers)
 
 
-def count_known(taskset: TaskSet | None, rubric: str) -> tuple[int, int]:
+def count_known_answers(taskset: TaskSet | None, rubric: str) -> tuple[int, int]:
     """Return how many good and how many bad answers a judge is calibrated with; none without a task set."""
-    known = known_samples(taskset.tasks).get(rubric, []) if taskset else []
-    good = sum(one.good for one in known)
-    return good, len(known) - good
+    samples = known_samples(taskset.tasks).get(rubric, []) if taskset else []
+    good = sum(sample.good for sample in samples)
+    return good, len(samples) - good
 
 
 def find_refused(taskset: TaskSet, new: Sequence[str]) -> dict[str, str]:

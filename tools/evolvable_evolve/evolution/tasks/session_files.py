@@ -26,13 +26,13 @@ _CONFIGURATION = ("pytest.ini", "tox.ini", "setup.cfg", "noxfile.py", "jest.conf
 
 def _is_test(path: str) -> bool:
     *folders, name = path.casefold().split("/")
-    named = any(word in name for word in _TEST_WORDS) or name.startswith(_CONFIGURATION)
-    return named or bool(_TEST_FOLDERS & set(folders))
+    has_test_name = any(word in name for word in _TEST_WORDS) or name.startswith(_CONFIGURATION)
+    return has_test_name or bool(_TEST_FOLDERS & set(folders))
 
 
 def command_files(library: Library, task: SessionTask) -> tuple[dict[str, Any], dict[str, bytes]] | str:
     """Return the record and the files of a task that a command checks, or why it cannot be made."""
-    start, end = (_redacted(library, files) for files in (task.start, task.end))
+    start, end = (_redact_files(library, files) for files in (task.start, task.end))
     changed = {path: data for path, data in end.items() if start.get(path) != data}
     try:
         good = {path: data.decode() for path, data in changed.items()}
@@ -57,7 +57,7 @@ def command_files(library: Library, task: SessionTask) -> tuple[dict[str, Any], 
     return record, files
 
 
-def _redacted(library: Library, files: Mapping[str, bytes]) -> dict[str, bytes]:
+def _redact_files(library: Library, files: Mapping[str, bytes]) -> dict[str, bytes]:
     """Return files without those that hold secrets by their names, and without the secrets in the others."""
     found = {}
     for path, data in files.items():
@@ -70,14 +70,14 @@ def _redacted(library: Library, files: Mapping[str, bytes]) -> dict[str, bytes]:
             # Redaction works on text; a binary file is the project's own.
             found[path] = data
         else:
-            clean = library.redacted(text)
+            clean = library.redact(text)
             found[path] = data if clean == text else clean.encode()
     return found
 
 
 def _zip(files: Mapping[str, bytes]) -> bytes:
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(files):  # with one date for all: equal files are equal bytes
             archive.writestr(zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0)), files[path], zipfile.ZIP_DEFLATED)
-    return made.getvalue()
+    return buffer.getvalue()

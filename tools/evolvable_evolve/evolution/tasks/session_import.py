@@ -21,13 +21,18 @@ from evolvable_evolve.evolution.tasks.reader import (
     split_lines,
     task_folders,
 )
-from evolvable_evolve.evolution.tasks.scorer_calibration import MAX_CONCURRENT, KnownAnswer, given_answer, score_known
+from evolvable_evolve.evolution.tasks.scorer_calibration import (
+    MAX_CONCURRENT,
+    KnownAnswer,
+    parse_known_answer,
+    score_known_answer,
+)
 from evolvable_evolve.evolution.tasks.session_completion import (
     OTHER,
     choose_categories,
     complete_bad,
     complete_from_birth,
-    count_known,
+    count_known_answers,
     find_refused,
     find_shortage,
     join_answers,
@@ -36,7 +41,7 @@ from evolvable_evolve.evolution.tasks.session_completion import (
 from evolvable_evolve.evolution.tasks.session_files import CHECK_SCRIPT, command_files
 from evolvable_evolve.evolution.tasks.session_tasks import CheckKind, NoTask, SessionTask, find_session_tasks
 from evolvable_store import MAX_FILES, MAX_RESOURCE, File
-from evolvable_store.errors import EvolvableError, InvalidArgument, quoted
+from evolvable_store.errors import EvolvableError, InvalidArgument, quote_text
 from evolvable_store.resource import USER_SCOPE, Kind, Ref, slugify
 from evolvable_store.workingcopy import commit_files, recent_commits
 from evolvable_tools import Caller, Library, verbs
@@ -132,19 +137,21 @@ def draft_from_sessions(library: Library, transcripts: Iterable[Path], name: str
     InvalidTaskSet.
     """
     if slugify(name) != name:
-        raise InvalidArgument(f"{quoted(name)} is no name of an environment.", f"Such as {slugify(name) or 'tasks'}.")
+        raise InvalidArgument(
+            f"{quote_text(name)} is no name of an environment.", f"Such as {slugify(name) or 'tasks'}."
+        )
     ref = Ref(Kind.ENVIRONMENT, name, USER_SCOPE)
     head = library.store.head_or_none(ref)
     before = library.store.files(head) if head is not None and head.version else {}
     files = {path: file.data for path, file in before.items()}
     draft = SessionDraft(ref, (head.version if head else None) or 0, files, 0)
-    known = _known_ids(ref, files)
-    told = sessions_behind_proposals(library)
+    known_ids = _known_ids(ref, files)
+    learned_sessions = sessions_behind_proposals(library)
     judged: list[SessionTask] = []
     # The work of earlier sessions: a fork repeats that of the session that it was made from.
     owners: dict[int, str] = {}
     # The oldest first, so that a fork is the one that is left out.
-    for path in sorted(transcripts, key=_written):
+    for path in sorted(transcripts, key=_modified_time):
         try:
             session = read_session(path, redactor=library.redactor())
         except UnreadableMessages:
@@ -159,23 +166,23 @@ def draft_from_sessions(library: Library, transcripts: Iterable[Path], name: str
         draft.sessions += 1
         # Work that an earlier session has is not taken from a copy.
         session = own_part(library, session, earlier=owners)
-        for one in find_session_tasks(session, read_trees):
-            if isinstance(one, NoTask):
-                draft.left_out[one.why] += 1
-            elif one.id in known:
+        for task in find_session_tasks(session, read_trees):
+            if isinstance(task, NoTask):
+                draft.left_out[task.why] += 1
+            elif task.id in known_ids:
                 draft.left_out["the task set has it already"] += 1
             # Judged tasks need the answers of all sessions, so they are added after the loop.
-            elif one.kind is CheckKind.CORRECTION:
-                judged.append(one)
+            elif task.kind is CheckKind.CORRECTION:
+                judged.append(task)
             else:
-                known.add(one.id)
-                _add(draft, one, command_files(library, one), one.session in told)
-    _add_judged(draft, judged, told)
+                known_ids.add(task.id)
+                _add(draft, task, command_files(library, task), task.session in learned_sessions)
+    _add_judged(draft, judged, learned_sessions)
     _settle(draft)
     return draft
 
 
-def _written(path: Path) -> float:
+def _modified_time(path: Path) -> float:
     """Return when a file was last written: of several that have the same work, the first has the task."""
     try:
         return path.stat().st_mtime
@@ -183,7 +190,7 @@ def _written(path: Path) -> float:
         return 0.0
 
 
-def read_trees(session: Session, made: str) -> tuple[Mapping[str, bytes], Mapping[str, bytes] | None]:
+def read_trees(session: Session, commit_id: str) -> tuple[Mapping[str, bytes], Mapping[str, bytes] | None]:
     """Return the files of the commit that a session began at, and of the one that its work made, None without it.
 
     The first is the commit that the client records, else the parent of the one that was made, else the newest before
@@ -193,11 +200,11 @@ def read_trees(session: Session, made: str) -> tuple[Mapping[str, bytes], Mappin
     if folder is None or not folder.is_dir():
         return {}, None
     commits = list(recent_commits(folder))
-    own = next((one for one in commits if made and one.id.startswith(made)), None)
+    own = next((commit for commit in commits if commit_id and commit.id.startswith(commit_id)), None)
     begun = session.commit or (own.parent if own else "")
     # Clients that record no commit: the newest before the session is the best guess.
     if not begun and session.started is not None:
-        begun = next((one.id for one in commits if one.at <= session.started), "")
+        begun = next((commit.id for commit in commits if commit.at <= session.started), "")
     limits = (MAX_TREE_FILES, MAX_TREE_BYTES)
     tree = commit_files(folder, begun, *limits) if begun else None
     return tree or {}, commit_files(folder, own.id, *limits) if own and tree is not None else None
@@ -217,7 +224,11 @@ def sessions_behind_proposals(library: Library, refs: Sequence[Ref] | None = Non
         for proposal in proposals.about(ref):
             if proposal.grounds is not None:
                 cited = json.loads(proposal.grounds).get("evidence") or ()
-                found |= {str(one["session"]) for one in cited if isinstance(one, dict) and "session" in one}
+                found |= {
+                    str(citation["session"])
+                    for citation in cited
+                    if isinstance(citation, dict) and "session" in citation
+                }
                 found |= {proposal.session} if proposal.session else set()
     return frozenset(found)
 
@@ -226,8 +237,8 @@ def _with_originals(library: Library, refs: Sequence[Ref]) -> Iterator[Ref]:
     """Yield resources and those that they are copies of: a copy contains what its original learned."""
     waiting, seen = list(refs), set[Ref]()
     while waiting:
-        given = waiting.pop()
-        ref = given.within(given.scope or USER_SCOPE).at(None)
+        requested = waiting.pop()
+        ref = requested.within(requested.scope or USER_SCOPE).at(None)
         # Copies of copies may form a circle.
         if ref in seen:
             continue
@@ -251,13 +262,13 @@ def _known_ids(ref: Ref, files: Mapping[str, bytes]) -> set[str]:
 
 
 def _add(
-    draft: SessionDraft, task: SessionTask, made: tuple[dict[str, Any], dict[str, bytes]] | str, learned: bool
+    draft: SessionDraft, task: SessionTask, content: tuple[dict[str, Any], dict[str, bytes]] | str, learned: bool
 ) -> None:
     """Add a task to the draft, or count why not. learned: its session led to a proposal, so it is never a test."""
-    if isinstance(made, str):
-        draft.left_out[made] += 1
+    if isinstance(content, str):
+        draft.left_out[content] += 1
         return
-    record, files = made
+    record, files = content
     head = {ENVIRONMENT_FILE: _ABOUT.format(name=draft.ref.name).encode()}
     if task.kind is CheckKind.EXIT_CODE:  # also over an earlier version of it, which can do less
         files = {**files, CHECK_SCRIPT: Path(__file__).with_name("session_check.txt").read_bytes()}
@@ -284,8 +295,8 @@ def _add(
     check = (
         " ".join((*task.options, *task.argv)) if task.argv else f"a judge, by the correction: {task.correction[:200]}"
     )
-    shown = (task.id, task.session, task.prompt[:400], check, len(task.start), task.accepted)
-    draft.found.append(FoundSessionTask(*shown, split=split.get("split", "auto")))
+    summary = (task.id, task.session, task.prompt[:400], check, len(task.start), task.accepted)
+    draft.found.append(FoundSessionTask(*summary, split=split.get("split", "auto")))
     if task.project and (links := find_dependencies(Path(task.project), task.start)):
         draft.links[task.id] = links
     draft.projects[task.id] = slugify(Path(task.project or "").name)[:60] or OTHER
@@ -298,29 +309,33 @@ def _source(task: SessionTask) -> str:
 def _add_judged(draft: SessionDraft, tasks: Sequence[SessionTask], learned: frozenset[str]) -> None:
     """Add the tasks that a judge scores, with the answers of all sessions that asked the same."""
     before = draft.taskset if LINES in draft.files else None
-    there = {(same_words(one.prompt), same_words(one.expected or "")) for one in before.tasks} if before else set()
-    fresh = [one for one in tasks if (same_words(one.prompt), same_words(one.correction)) not in there]
+    existing = (
+        {(same_words(task.prompt), same_words(task.expected or "")) for task in before.tasks} if before else set()
+    )
+    fresh = [task for task in tasks if (same_words(task.prompt), same_words(task.correction)) not in existing]
     draft.left_out.update(["the task set has it already"] * (len(tasks) - len(fresh)))
-    known = count_known(before, RUBRIC)
+    counts = count_known_answers(before, RUBRIC)
     # Bad answers of other prompts before the reworded ones: they differ in substance.
-    for one in complete_from_birth(complete_bad(join_answers(fresh), known[1]), known):
-        args = {"rubric": RUBRIC, "good": one.good, "bad": one.bad}
-        record = {"expected": one.task.correction, "scorer": {"type": "judge", "args": args}}
-        _add(draft, one.task, (record, {}), not learned.isdisjoint(one.sessions))
+    for judged_task in complete_from_birth(complete_bad(join_answers(fresh), counts[1]), counts):
+        args = {"rubric": RUBRIC, "good": judged_task.good, "bad": judged_task.bad}
+        record = {"expected": judged_task.task.correction, "scorer": {"type": "judge", "args": args}}
+        _add(draft, judged_task.task, (record, {}), not learned.isdisjoint(judged_task.sessions))
 
 
 def _settle(draft: SessionDraft) -> None:
     """Leave out what the check of the task set would refuse, and put the new tasks into categories."""
     # Leaving a task out can show the next fault.
-    while draft.found and (refused := find_refused(draft.taskset, [one.id for one in draft.found])):
+    while draft.found and (refused := find_refused(draft.taskset, [found_task.id for found_task in draft.found])):
         _leave_out(draft, refused)
     taskset = draft.taskset if draft.found else None
     judged = (
-        [one.id for one in taskset.tasks if one.scorer.type == "judge" and one.id in draft.projects] if taskset else []
+        [task.id for task in taskset.tasks if task.scorer.type == "judge" and task.id in draft.projects]
+        if taskset
+        else []
     )
-    known = min(count_known(taskset, RUBRIC))
-    if judged and known < MIN_KNOWN_ANSWERS:
-        why = f"a judge needs {MIN_KNOWN_ANSWERS} known good and bad answers, and all sessions together have {known}"
+    count = min(count_known_answers(taskset, RUBRIC))
+    if judged and count < MIN_KNOWN_ANSWERS:
+        why = f"a judge needs {MIN_KNOWN_ANSWERS} known good and bad answers, and all sessions together have {count}"
         _leave_out(draft, dict.fromkeys(judged, why))
     if draft.found:
         categories = choose_categories(draft.taskset, draft.projects)
@@ -350,7 +365,7 @@ async def try_checks(draft: SessionDraft, scoring: TaskSetScorer) -> None:
     A person has to have approved the commands. Judges are not asked: a run calibrates them before it spends anything.
     """
     taskset = draft.taskset
-    new, places = {one.id for one in draft.found}, asyncio.Semaphore(MAX_CONCURRENT)
+    new, places = {found_task.id for found_task in draft.found}, asyncio.Semaphore(MAX_CONCURRENT)
     own = [task for task in taskset.tasks if task.id in new and task.scorer.type == "command"]
     scoring = replace(scoring, files=scorer_files(taskset))
     found = await asyncio.gather(*(_try_check(taskset, task, scoring, places) for task in own))
@@ -359,17 +374,23 @@ async def try_checks(draft: SessionDraft, scoring: TaskSetScorer) -> None:
     # Without the tasks left out, a judge or a category may lack members.
     _settle(draft)
     tried = {task.id for task in own}
-    draft.found = [replace(one, tried="fails before, passes after") if one.id in tried else one for one in draft.found]
+    draft.found = [
+        replace(found_task, tried="fails before, passes after") if found_task.id in tried else found_task
+        for found_task in draft.found
+    ]
 
 
 async def _try_check(taskset: TaskSet, task: Task, scoring: TaskSetScorer, places: asyncio.Semaphore) -> str:
     """Return why a check is worth nothing here, '' when it fails before the work and passes after it, twice."""
-    after = given_answer(sample_list(task.scorer.args["good"])[0], good=True)
+    after = parse_known_answer(sample_list(task.scorer.args["good"])[0], good=True)
     before = KnownAnswer("", {}, good=False)
     async with places:
         try:
             # The good state twice: a flaky test passes once.
-            values = [(await score_known(taskset, task, one, scoring)).value for one in (before, after, after)]
+            values = [
+                (await score_known_answer(taskset, task, known_answer, scoring)).value
+                for known_answer in (before, after, after)
+            ]
         except (ScorerError, WorkspaceError):
             return "its check cannot be run here"
     return "" if values == [0.0, 1.0, 1.0] else "its check does not tell the files before and after the work apart"
@@ -381,7 +402,7 @@ def _leave_out(draft: SessionDraft, refused: Mapping[str, str]) -> None:
     starts = tuple(f"{folder}/{id_}/" for id_ in refused for folder in ("work", "checks"))
     draft.files = {path: data for path, data in draft.files.items() if not starts or not path.startswith(starts)}
     _write_lines(draft, [line for line in _lines(draft) if json.loads(line)["id"] not in refused])
-    draft.found = [one for one in draft.found if one.id not in refused]
+    draft.found = [found_task for found_task in draft.found if found_task.id not in refused]
     draft.projects = {id_: project for id_, project in draft.projects.items() if id_ not in refused}
 
 
@@ -405,12 +426,12 @@ def refuse_learned_sessions(library: Library, taskset: TaskSet, refs: Sequence[R
     own = [task for task in taskset.tasks if task.split is not Split.TRAIN and task.source.startswith(SESSION_SOURCE)]
     if not own:
         return
-    learned = {"-".join(one.split()) for one in sessions_behind_proposals(library, refs)}
+    learned = {"-".join(session.split()) for session in sessions_behind_proposals(library, refs)}
     found = [task for task in own if task.source.removeprefix(SESSION_SOURCE) in learned]
     if found:
-        named = ", ".join(task.id for task in found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+        names = ", ".join(task.id for task in found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
         raise LearnedFrom(
-            f"{named} {'is' if len(found) == 1 else 'are'} in val or test and from sessions that led to proposals for"
+            f"{names} {'is' if len(found) == 1 else 'are'} in val or test and from sessions that led to proposals for"
             f" {', '.join(map(str, refs))}: what was learned from a session is not tested on it.",
             f'Write "split": "train" on {"it" if len(found) == 1 else "them"}.',
         )

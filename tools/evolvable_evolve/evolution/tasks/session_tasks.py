@@ -86,7 +86,7 @@ The second argument is that commit, abbreviated, '' where none was made. Raises 
 """
 
 
-def no_trees(session: Session, made: str) -> tuple[Mapping[str, bytes], Mapping[str, bytes] | None]:
+def no_trees(session: Session, commit_id: str) -> tuple[Mapping[str, bytes], Mapping[str, bytes] | None]:
     """Return no files, for sessions without a repository."""
     return {}, None
 
@@ -110,19 +110,19 @@ def find_session_tasks(session: Session, trees: ReadTrees = no_trees) -> list[Se
     runs = list(_check_runs(calls, session.project))
     found: list[SessionTask] = []
     reasons: dict[str, None] = {}
-    for number, said in enumerate(typed):
+    for number, prompt_span in enumerate(typed):
         # The prompt of a fork belongs to the session that it was copied from.
-        if said.copied:
+        if prompt_span.copied:
             continue
-        work = _Work(session, said, typed[number + 1 :], calls, runs, trees)
-        made = _checked_task(work) or _corrected_task(session, said, work.later, calls)
-        if isinstance(made, SessionTask):
-            found.append(made)
+        work = _Work(session, prompt_span, typed[number + 1 :], calls, runs, trees)
+        task = _checked_task(work) or _corrected_task(session, prompt_span, work.later, calls)
+        if isinstance(task, SessionTask):
+            found.append(task)
         else:
-            reasons.setdefault(made or "nothing checks the work", None)
+            reasons.setdefault(task or "nothing checks the work", None)
         # The files of a window come from the same calls as the prompt.
-        if REDACTED not in said.text:
-            found += _window_tasks(work, isinstance(made, SessionTask), MAX_WINDOWS - len(found))
+        if REDACTED not in prompt_span.text:
+            found += _window_tasks(work, isinstance(task, SessionTask), MAX_WINDOWS - len(found))
     # The most telling reason: that nothing checks the work holds of most prompts.
     best = next((why for why in reasons if why != "nothing checks the work"), "nothing checks the work")
     return list(found) or [NoTask(session.session_id, best)]
@@ -153,7 +153,7 @@ class _Work:
     """The work that one prompt led to. later: what the person typed after it. calls, runs: of the whole session."""
 
     session: Session
-    said: Span
+    prompt_span: Span
     later: Sequence[Span]
     calls: Sequence[ToolCall]
     runs: Sequence[_CheckRun]
@@ -161,11 +161,11 @@ class _Work:
 
     @property
     def own(self) -> list[_CheckRun]:
-        return [run for run in self.runs if run.call.span.turn == self.said.turn]
+        return [run for run in self.runs if run.call.span.turn == self.prompt_span.turn]
 
     def undone_after(self, at: int) -> str:
         """Return how the work up to a place was lost or rejected, '' where it was not."""
-        if any(_takes_back(call) for call in self.calls if call.span.index > at and not call.failed):
+        if any(_takes_back(call) for call in self.calls if call.span.index > at and not call.has_failed):
             return "the work was taken back later"
         return "the person corrected the work afterwards" if self.later and corrects(self.later[0].text) else ""
 
@@ -190,11 +190,11 @@ class _Work:
         # A task of the whole prompt keeps the id that it had before windows were found.
         whole = first < self.own[0].at
         return SessionTask(
-            _task_id(self.session, self.said.turn, "" if whole else str(last.at)),
+            _task_id(self.session, self.prompt_span.turn, "" if whole else str(last.at)),
             self.session.session_id,
             self.session.client,
             self.session.project,
-            self.said.turn,
+            self.prompt_span.turn,
             prompt,
             CheckKind.EXIT_CODE,
             bool(self.later) and accepts(self.later[0].text),
@@ -216,15 +216,15 @@ def _prompt_problem(text: str, first: bool) -> str:
 
 
 def _task_id(session: Session, turn: int, window: str = "") -> str:
-    named = f"{session.client} {session.session_id} {turn}{f' {window}' if window else ''}"
-    return "session-" + hashlib.sha256(named.encode()).hexdigest()[:12]
+    identity = f"{session.client} {session.session_id} {turn}{f' {window}' if window else ''}"
+    return "session-" + hashlib.sha256(identity.encode()).hexdigest()[:12]
 
 
 def _checked_task(work: _Work) -> SessionTask | str | None:
     """Return the task of one prompt whose work a command checked, why it is none, or None without such a check."""
-    own, said = work.own, work.said
+    own, prompt_span = work.own, work.prompt_span
     if not own:
-        some = any(_is_check_call(call) for call in work.calls if call.span.turn == said.turn)
+        some = any(_is_check_call(call) for call in work.calls if call.span.turn == prompt_span.turn)
         return "its check is no single command that can be run alone" if some else None
     # The last run with a known result; a filter may hide that of the very last.
     last = next((run for run in reversed(own) if run.passed is not None), own[-1])
@@ -235,15 +235,17 @@ def _checked_task(work: _Work) -> SessionTask | str | None:
     # Passing from the start, it may have nothing to do with the work.
     if not any(run.check == last.check and run.passed is False for run in work.runs if run.at < last.at):
         return "its check never failed, so it may say nothing of the work"
-    if why := work.undone_after(last.at) or _prompt_problem(said.text.strip(), said.turn <= 1):
+    if why := work.undone_after(last.at) or _prompt_problem(prompt_span.text.strip(), prompt_span.turn <= 1):
         return why
     # The commit may be made in a later turn.
-    made = next((name for call in work.calls if call.span.turn >= said.turn and (name := _commit_made(call))), "")
+    commit_id = next(
+        (name for call in work.calls if call.span.turn >= prompt_span.turn and (name := _commit_made(call))), ""
+    )
     try:
-        tree, left = work.trees(work.session, made)
+        tree, left = work.trees(work.session, commit_id)
     except TreeTooLarge:
         return "the project has too many files to keep them with a task"
-    return work.task(said.index, last, said.text.strip(), tree, left)
+    return work.task(prompt_span.index, last, prompt_span.text.strip(), tree, left)
 
 
 WINDOW_PROMPT = (
@@ -272,7 +274,7 @@ def _window_tasks(work: _Work, prompted: bool, most: int) -> list[SessionTask]:
     except TreeTooLarge:
         return []
     found = (work.task(first.at, last, WINDOW_PROMPT.format(check=last.check), tree, None) for first, last in windows)
-    return [one for one in found if isinstance(one, SessionTask)][: max(0, most)]
+    return [task for task in found if isinstance(task, SessionTask)][: max(0, most)]
 
 
 def _is_check_call(call: ToolCall) -> bool:
@@ -285,14 +287,14 @@ def _takes_back(call: ToolCall) -> bool:
 
 def _commit_made(call: ToolCall) -> str:
     # A failed commit prints no id of its own.
-    if call.result is None or call.failed or not any(git_command(one) == "commit" for one in call.commands):
+    if call.result is None or call.has_failed or not any(git_command(command) == "commit" for command in call.commands):
         return ""
-    said = _COMMIT.search(call.result.text[:4_000])
-    return said[1] if said else ""
+    match = _COMMIT.search(call.result.text[:4_000])
+    return match[1] if match else ""
 
 
 def _corrected_task(
-    session: Session, said: Span, later: Sequence[Span], calls: Sequence[ToolCall]
+    session: Session, prompt_span: Span, later: Sequence[Span], calls: Sequence[ToolCall]
 ) -> SessionTask | str | None:
     """Return the task of a prompt whose answer the person corrected and whose second answer they accepted.
 
@@ -300,18 +302,18 @@ def _corrected_task(
     """
     if len(later) < 2 or not corrects(later[0].text) or not accepts(later[1].text):
         return None
-    turns = (said.turn, later[0].turn)
+    turns = (prompt_span.turn, later[0].turn)
     if any(call.span.turn in turns and not only_looks(command_line(call.span.input or {})) for call in calls):
         return None  # the work is in files, not in the answer
     bad, good = (_answer(session, turn) for turn in turns)
     correction = later[0].text.strip()
     if not bad or not good or bad == good or max(len(bad), len(good)) > MAX_ANSWER or REDACTED in good + correction:
         return "the answers cannot be compared"
-    if why := _prompt_problem(said.text.strip(), said.turn <= 1):
+    if why := _prompt_problem(prompt_span.text.strip(), prompt_span.turn <= 1):
         return why
-    known = (said.turn, said.text.strip(), CheckKind.CORRECTION, True)
-    about = (_task_id(session, said.turn), session.session_id, session.client, session.project)
-    return SessionTask(*about, *known, correction=correction, good=good, bad=bad)
+    details = (prompt_span.turn, prompt_span.text.strip(), CheckKind.CORRECTION, True)
+    about = (_task_id(session, prompt_span.turn), session.session_id, session.client, session.project)
+    return SessionTask(*about, *details, correction=correction, good=good, bad=bad)
 
 
 def _answer(session: Session, turn: int) -> str:

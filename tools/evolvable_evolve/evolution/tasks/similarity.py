@@ -42,7 +42,7 @@ class TextSketch:
 
     words: str
     triples: tuple[int, ...]
-    asked: str = ""
+    core_words: str = ""
     """A hash of the words without those of courtesy; '' where that is `words`, and in records of earlier versions."""
     form: str = ""
     """A hash of the form of the task among those of its set, '' where no other has it."""
@@ -54,19 +54,22 @@ class TextSketch:
         """Return the sketch of a text. Case, spaces and punctuation make no difference."""
         words = _WORD.findall(text.casefold())
         # A text of courtesy alone keeps its words.
-        whole, asked = _hash_words(words), _hash_words([one for one in words if one not in _COURTESY_WORDS] or words)
-        asked = asked if asked != whole else ""
+        whole, core_words = (
+            _hash_words(words),
+            _hash_words([word for word in words if word not in _COURTESY_WORDS] or words),
+        )
+        core_words = core_words if core_words != whole else ""
         # So few triples say nothing: one changed word changes half of them.
         if len(words) < MIN_WORDS:
-            return cls(whole, (), asked)
-        return cls(whole, _lowest(" ".join(words[at : at + 3]) for at in range(len(words) - 2)), asked)
+            return cls(whole, (), core_words)
+        return cls(whole, _lowest(" ".join(words[at : at + 3]) for at in range(len(words) - 2)), core_words)
 
     @classmethod
-    def from_json(cls, said: Any) -> Self:
+    def from_json(cls, record: Any) -> Self:
         """Return the sketch that `to_json` gave. Raises ValueError, TypeError, KeyError for anything else."""
-        texts = said["words"], said.get("asked", ""), said.get("form", "")
-        numbers = tuple(said["triples"]), tuple(said.get("shape", ()))
-        if not all(isinstance(one, str) for one in texts) or not all(
+        texts = record["words"], record.get("asked", ""), record.get("form", "")
+        numbers = tuple(record["triples"]), tuple(record.get("shape", ()))
+        if not all(isinstance(text, str) for text in texts) or not all(
             isinstance(n, int) for own in numbers for n in own
         ):
             raise ValueError("no sketch of a text")
@@ -74,14 +77,16 @@ class TextSketch:
 
     def to_json(self) -> dict[str, Any]:
         """Return the sketch as a JSON value."""
-        more = {"asked": self.asked, "form": self.form, "shape": list(self.shape)}
+        more = {"asked": self.core_words, "form": self.form, "shape": list(self.shape)}
         # Empty fields are left out, as in records of earlier versions.
-        return {"words": self.words, "triples": list(self.triples)} | {name: one for name, one in more.items() if one}
+        return {"words": self.words, "triples": list(self.triples)} | {
+            name: value for name, value in more.items() if value
+        }
 
     @property
     def names(self) -> set[str]:
         """The hashes by which texts with the same words are found: two that share one are near-duplicates."""
-        return {self.words, self.asked or self.words} | ({f"form {self.form}"} if self.form else set())
+        return {self.words, self.core_words or self.words} | ({f"form {self.form}"} if self.form else set())
 
     @cached_property
     def _set(self) -> frozenset[int]:
@@ -101,66 +106,66 @@ class TextSketch:
 
         Both sketches know all hashes up to the highest of a sketch that is cut off; only those are compared.
         """
-        cut = [one.triples[-1] for one in (self, other) if len(one.triples) == _SKETCH]
+        cut = [sketch.triples[-1] for sketch in (self, other) if len(sketch.triples) == _SKETCH]
         mine, theirs = self._set, other._set
         if cut:
-            mine, theirs = (frozenset(one for one in known if one <= min(cut)) for known in (mine, theirs))
+            mine, theirs = (frozenset(number for number in hashes if number <= min(cut)) for hashes in (mine, theirs))
         fewer = min(len(mine), len(theirs))
         return fewer >= MIN_WORDS - 2 and len(mine & theirs) / fewer >= WITHIN
 
 
-def _has_most(one: frozenset[int], other: frozenset[int]) -> bool:
+def _has_most(first: frozenset[int], second: frozenset[int]) -> bool:
     """Return whether two sets of lowest hashes are of texts with four of five triples in common."""
     # The lowest hashes of the union are a fair sample of all triples (a bottom-k sketch).
-    lowest = sorted(one | other)[:_SKETCH]
-    return sum(1 for number in lowest if number in one and number in other) / len(lowest) >= NEAR_DUPLICATE
+    lowest = sorted(first | second)[:_SKETCH]
+    return sum(1 for number in lowest if number in first and number in second) / len(lowest) >= NEAR_DUPLICATE
 
 
 def _lowest(triples: Iterable[str]) -> tuple[int, ...]:
-    return tuple(sorted({hash_text(one) for one in triples})[:_SKETCH])
+    return tuple(sorted({hash_text(triple) for triple in triples})[:_SKETCH])
 
 
 def _hash_words(words: Iterable[str]) -> str:
     return hashlib.sha256(" ".join(words).encode("utf-8", "replace")).hexdigest()[:32]
 
 
-def find_groups(texts: Mapping[str, str], given: Mapping[str, str] | None = None) -> dict[str, str]:
+def find_groups(texts: Mapping[str, str], named_groups: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the group of every text by its id: those that read alike, and those to which a person gave one name.
 
     A group is named by the first of its ids. A person's names can only join detected groups, and not part them.
 
-    texts: the text of each task. given: the group that a person named, by task; '' for none.
+    texts: the text of each task. named_groups: the group that a person named, by task; '' for none.
     """
     ids = sorted(texts)
-    return _joined(texts, find_forms([texts[one] for one in ids]), given or {})
+    return _join_groups(texts, find_forms([texts[id_] for id_ in ids]), named_groups or {})
 
 
-def _joined(texts: Mapping[str, str], forms: Sequence[Form], given: Mapping[str, str]) -> dict[str, str]:
+def _join_groups(texts: Mapping[str, str], forms: Sequence[Form], named_groups: Mapping[str, str]) -> dict[str, str]:
     """Return groups: texts of one form, those with the same words, and those of one given name. forms: by sorted id."""
     ids = sorted(texts)
     leader = dict(zip(ids, ids, strict=True))
 
     # Union-find; the path is halved on the way, so that long chains stay cheap.
-    def find(one: str) -> str:
-        while leader[one] != one:
-            leader[one] = leader[leader[one]]
-            one = leader[one]
-        return one
+    def find(id_: str) -> str:
+        while leader[id_] != id_:
+            leader[id_] = leader[leader[id_]]
+            id_ = leader[id_]
+        return id_
 
-    def join(one: str, other: str) -> None:
+    def join(id_: str, other_id: str) -> None:
         # The first id leads, whatever the order of joins, so that names of groups are stable.
-        first, second = sorted((find(one), find(other)))
+        first, second = sorted((find(id_), find(other_id)))
         leader[second] = first
 
-    named: dict[str, str] = {}
-    for at, one in enumerate(ids):
+    by_name: dict[str, str] = {}
+    for at, id_ in enumerate(ids):
         if forms:
-            join(ids[forms[at].group], one)
-        for name in TextSketch.of(texts[one]).names:
-            join(named.setdefault(name, one), one)
-        if name := given.get(one, ""):
-            join(named.setdefault(f"given {name}", one), one)
-    return {one: find(one) for one in ids}
+            join(ids[forms[at].group], id_)
+        for name in TextSketch.of(texts[id_]).names:
+            join(by_name.setdefault(name, id_), id_)
+        if name := named_groups.get(id_, ""):
+            join(by_name.setdefault(f"given {name}", id_), id_)
+    return {id_: find(id_) for id_ in ids}
 
 
 class Alike(StrEnum):
@@ -194,20 +199,20 @@ def find_kinds(tasks: Iterable[Task], files: Mapping[str, bytes], alike: str = "
     """
     own = sorted(tasks, key=lambda task: task.id)
     texts = {task.id: task_text(task, files) for task in own}
-    shown = [_workspace_text(task, files)[:_MAX_COMPARED] for task in own]
-    workspaces = [one.group for one in find_forms(shown)] if any(shown) else []
+    workspace_texts = [_workspace_text(task, files)[:_MAX_COMPARED] for task in own]
+    workspaces = [form.group for form in find_forms(workspace_texts)] if any(workspace_texts) else []
     # Equal requests with different files or another setup are different tasks.
     apart = [(workspaces[at] if workspaces else 0, task.setup) for at, task in enumerate(own)]
     forms = find_forms([task.prompt for task in own], apart)
-    given = {task.id: task.group for task in own}
-    groups = kinds = _joined(texts, forms, given)
+    named_groups = {task.id: task.group for task in own}
+    groups = kinds = _join_groups(texts, forms, named_groups)
     # The person's word counts more than the texts.
     if alike in (Alike.ALL_KINDS, Alike.ONLY_WORDS):
-        groups = _joined(texts, (), given)
+        groups = _join_groups(texts, (), named_groups)
     sizes = Counter(form.group for form in forms)
     shapes = {
         task.id: (_hash_words(form.tokens), _lowest(" ".join(triple) for triple in form.content))
-        for task, form, text in zip(own, forms, shown, strict=True)
+        for task, form, text in zip(own, forms, workspace_texts, strict=True)
         # A form alone in a small set is no form, and one with files is not described by its prompt.
         if not text and len(form.tokens) > 1 and (sizes[form.group] > 1 or len(own) >= MIN_TEXTS)
     }
@@ -253,9 +258,9 @@ def task_text(task: Task, files: Mapping[str, bytes]) -> str:
 
 def _workspace_text(task: Task, files: Mapping[str, bytes]) -> str:
     fixtures = task_fixtures(task, files)
-    shown = "\n".join(f"{path}\n{data.decode('utf-8', 'replace')}" for path, data in sorted(fixtures.items()))
+    text = "\n".join(f"{path}\n{data.decode('utf-8', 'replace')}" for path, data in sorted(fixtures.items()))
     # A large workspace would make every comparison slow, and its beginning tells it.
-    return shown[:_MAX_FILE_TEXT]
+    return text[:_MAX_FILE_TEXT]
 
 
 def sketch_tasks(tasks: Iterable[Task], files: Mapping[str, bytes]) -> list[TextSketch]:
@@ -271,8 +276,8 @@ def sketch_set(taskset: TaskSet) -> dict[str, TextSketch]:
     forms = find_kinds(taskset.tasks, taskset.files).forms
     plain = zip(taskset.tasks, sketch_tasks(taskset.tasks, taskset.files), strict=True)
     return {
-        task.id: replace(one, form=form, shape=shape)
-        for task, one in plain
+        task.id: replace(sketch, form=form, shape=shape)
+        for task, sketch in plain
         for form, shape in [forms.get(task.id, ("", ()))]
     }
 
@@ -283,4 +288,4 @@ def sketches_to_record(taskset: TaskSet, sketches: Iterable[TextSketch]) -> tupl
     Sketches that were recorded with a form before count on.
     """
     plain = taskset.alike in (Alike.ALL_KINDS, Alike.ONLY_WORDS)
-    return tuple(replace(one, form="", shape=()) if plain else one for one in sketches)
+    return tuple(replace(sketch, form="", shape=()) if plain else sketch for sketch in sketches)

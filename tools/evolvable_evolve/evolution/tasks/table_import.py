@@ -13,7 +13,7 @@ from typing import Any
 from evolvable_evolve.evolution.executors import parse_strict_json
 from evolvable_evolve.evolution.tasks.reader import ENVIRONMENT_FILE, LINES, read_taskset, split_lines
 from evolvable_store import read_regular
-from evolvable_store.errors import InvalidArgument, quoted
+from evolvable_store.errors import InvalidArgument, quote_text
 from evolvable_store.resource import Kind, Ref, slugify
 
 MAX_TABLE = 16 * 2**20
@@ -59,7 +59,7 @@ def read_table(path: Path, columns: TableColumns, name: str = "") -> tuple[Ref, 
     """
     called = name or slugify(path.stem) or "tasks"
     if slugify(called) != called:
-        raise InvalidArgument(f"{quoted(called)} is no name of an environment.", f"Such as {slugify(called)}.")
+        raise InvalidArgument(f"{quote_text(called)} is no name of an environment.", f"Such as {slugify(called)}.")
     records, skipped, seen = list[dict[str, Any]](), 0, set[tuple[str, str]]()
     for row in table_rows(path):
         _check_columns(row, columns)
@@ -146,19 +146,19 @@ def _cell(value: Any) -> str:
 
 def _parse_line(line: str, number: int) -> Mapping[str, Any]:
     try:
-        said = parse_strict_json(line)
+        row = parse_strict_json(line)
     except (ValueError, RecursionError) as error:
         raise InvalidArgument(f"Line {number} is no JSON: {error}.", "Each line is one object.") from None
-    if not isinstance(said, dict):
+    if not isinstance(row, dict):
         raise InvalidArgument(f"Line {number} is no JSON object.", "Each line is one object.")
-    return said
+    return row
 
 
 def _check_columns(row: Mapping[str, Any], columns: TableColumns) -> None:
     for column in filter(None, (columns.question, columns.answer, columns.category, columns.id)):
         if column not in row:
-            known = ", ".join(str(name)[:40] for name in list(row)[:20] if name is not None)
-            raise InvalidArgument(f"There is no column {ascii(column[:60])}.", f"The columns: {known}.")
+            names = ", ".join(str(name)[:40] for name in list(row)[:20] if name is not None)
+            raise InvalidArgument(f"There is no column {ascii(column[:60])}.", f"The columns: {names}.")
 
 
 def _record(row: Mapping[str, Any], question: str, answer: str, columns: TableColumns) -> dict[str, Any]:

@@ -65,9 +65,9 @@ class SkillCopies:
         """Return whether bytes are a file of the program, or a text with half of its own lines."""
         if self.is_file_of(data):
             return True
-        there = {line.strip() for line in data.decode("utf-8", "replace").splitlines()}
+        text_lines = {line.strip() for line in data.decode("utf-8", "replace").splitlines()}
         share, least = _COPIED
-        return len(self.lines & there) >= max(least, share * len(self.lines))
+        return len(self.lines & text_lines) >= max(least, share * len(self.lines))
 
 
 def find_taught(library: Library, taskset: TaskSet, refs: Sequence[Ref], program: Program) -> dict[str, str]:
@@ -75,7 +75,7 @@ def find_taught(library: Library, taskset: TaskSet, refs: Sequence[Ref], program
 
     A fork of a session among the evidence has only its own prompts, and those are no evidence.
     """
-    learned = {"-".join(one.split()) for one in sessions_behind_proposals(library, refs)}
+    learned = {"-".join(session.split()) for session in sessions_behind_proposals(library, refs)}
     reasons = {}
     copies = SkillCopies.of(program)
     texts = [text for part in program.parts for text in part.texts.values()]
@@ -101,11 +101,11 @@ def _repeats(task: Task, texts: Sequence[str]) -> bool:
 def find_exposed(taskset: TaskSet, program: Program) -> dict[str, str]:
     """Return the tasks whose files hold the skill already, by name or as a copy: both arms would have it."""
     copies, reasons = SkillCopies.of(program), dict[str, str]()
-    for task in (one for one in taskset.tasks if one.split is not Split.TEST):
+    for task in (open_task for open_task in taskset.tasks if open_task.split is not Split.TEST):
         for path, data in _workspace(task, taskset):
             folders = Path(path).parts[:-1]
-            named = "skills" in folders and bool(copies.names.intersection(folders))
-            if named or copies.is_copy(data):
+            is_skill_folder = "skills" in folders and bool(copies.names.intersection(folders))
+            if is_skill_folder or copies.is_copy(data):
                 reasons[task.id] = f"its files hold the skill: {path}"
                 break
     return reasons
@@ -116,10 +116,10 @@ def _workspace(task: Task, taskset: TaskSet) -> Iterator[tuple[str, bytes]]:
     for path, data in task_fixtures(task, taskset.files).items():
         yield path, data
         if path.rpartition("/")[2] == ARCHIVE:
-            yield from _unpacked(data)
+            yield from _iter_unpacked(data)
 
 
-def _unpacked(data: bytes) -> Iterator[tuple[str, bytes]]:
+def _iter_unpacked(data: bytes) -> Iterator[tuple[str, bytes]]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = archive.infolist()

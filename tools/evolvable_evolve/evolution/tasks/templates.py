@@ -71,14 +71,14 @@ _MAX_NAME = 4  # words of a quoted name; a longer quotation is a text
 def structure(text: str) -> tuple[str, ...]:
     """Return the words of a text in lower case, with one `MASK` for each run of numbers, dates, names and paths."""
     found: list[str] = []
-    for one in _TOKEN.finditer(text):
+    for match in _TOKEN.finditer(text):
         # A long quotation is read as text, without its quotes.
-        if one["masked"] and one[0][0] in _QUOTES and len(one[0].split()) > _MAX_NAME:
-            tokens = structure(one[0][1:-1].translate(dict.fromkeys(map(ord, _QUOTES), " ")))
-        elif one["masked"] or one["camel"]:
+        if match["masked"] and match[0][0] in _QUOTES and len(match[0].split()) > _MAX_NAME:
+            tokens = structure(match[0][1:-1].translate(dict.fromkeys(map(ord, _QUOTES), " ")))
+        elif match["masked"] or match["camel"]:
             tokens = (MASK,)
         else:
-            word = one[0].casefold()
+            word = match[0].casefold()
             tokens = (MASK if word in _NUMBERS else word,)
         for token in tokens:
             if token != MASK or found[-1:] != [MASK]:
@@ -114,24 +114,24 @@ def find_forms(texts: Sequence[str], apart: Sequence[object] = ()) -> list[Form]
     first: dict[object, int] = {}
     leader = list(range(len(texts)))
     # Texts with the same tokens are one before anything is compared.
-    for at, known in enumerate(tokens):
-        leader[at] = first.setdefault((known, apart[at] if apart else None), at)
+    for at, own_tokens in enumerate(tokens):
+        leader[at] = first.setdefault((own_tokens, apart[at] if apart else None), at)
     found = _Templates(tokens, frame, apart)
     leader = found.join_near(leader)
     leader = found.join_gaps(leader)
     members: dict[int, list[int]] = defaultdict(list)
-    for at, one in enumerate(leader):
-        members[one].append(at)
+    for at, head in enumerate(leader):
+        members[head].append(at)
     forms: dict[int, Form] = {}
     for group, own in members.items():
         counts = Counter(word for at in own for word in set(tokens[at]))
         # A word of most members belongs to the template, and any other is in a gap.
-        kept = {word for word, count in counts.items() if 2 * count > len(own)} | {MASK}
+        frequent = {word for word, count in counts.items() if 2 * count > len(own)} | {MASK}
         for at in own:
-            shown = _collapse(word if word in kept else MASK for word in tokens[at])
-            content = triples(shown) - frame
+            masked = _collapse(word if word in frequent else MASK for word in tokens[at])
+            content = triples(masked) - frame
             # With too little outside of the frame, the whole text has to tell what it asks.
-            forms[at] = Form(group, shown, content if len(content) >= _CONTENT else triples(shown))
+            forms[at] = Form(group, masked, content if len(content) >= _CONTENT else triples(masked))
     return [forms[at] for at in range(len(texts))]
 
 
@@ -150,8 +150,8 @@ def _find_frame(tokens: Sequence[tuple[str, ...]]) -> frozenset[tuple[str, ...]]
     return frozenset(triple for triple, count in counts.items() if count >= _FRAME * len(tokens))
 
 
-def _share(one: frozenset[tuple[str, ...]], other: frozenset[tuple[str, ...]]) -> float:
-    return len(one & other) / len(one | other) if one or other else 1.0
+def _share(first: frozenset[tuple[str, ...]], second: frozenset[tuple[str, ...]]) -> float:
+    return len(first & second) / len(first | second) if first or second else 1.0
 
 
 class _Templates:
@@ -164,24 +164,24 @@ class _Templates:
         self._all = [triples(own) for own in tokens]
         self._content = [own - frame for own in self._all]
 
-    def _may_join(self, one: int, other: int) -> bool:
-        return not self._apart or self._apart[one] == self._apart[other]
+    def _may_join(self, first: int, second: int) -> bool:
+        return not self._apart or self._apart[first] == self._apart[second]
 
     def join_near(self, leader: Sequence[int]) -> list[int]:
         """Return the groups after joining texts that have four of five triples in common and no different content."""
         found = list(leader)
 
         # Union-find; the path is halved on the way, so that long chains stay cheap.
-        def find(one: int) -> int:
-            while found[one] != one:
-                found[one] = found[found[one]]
-                one = found[one]
-            return one
+        def find(number: int) -> int:
+            while found[number] != number:
+                found[number] = found[found[number]]
+                number = found[number]
+            return number
 
         buckets: dict[tuple[str, ...], list[int]] = defaultdict(list)
         for at in sorted(set(leader)):
             # The lowest by a fixed order: alike texts have at least one of them in common, almost surely.
-            for triple in sorted(self._content[at] or self._all[at], key=lambda one: hash_text(" ".join(one)))[
+            for triple in sorted(self._content[at] or self._all[at], key=lambda words: hash_text(" ".join(words)))[
                 :_LOWEST
             ]:
                 buckets[triple].append(at)
@@ -194,14 +194,17 @@ class _Templates:
                         found[high] = low
         return [find(at) for at in found]
 
-    def _is_near(self, one: int, other: int) -> bool:
-        if not self._may_join(one, other):
+    def _is_near(self, first: int, second: int) -> bool:
+        if not self._may_join(first, second):
             return False
-        mine, theirs = self._content[one], self._content[other]
+        mine, theirs = self._content[first], self._content[second]
         if min(len(mine), len(theirs)) >= _CONTENT and _share(mine, theirs) < _DIFFERENT:
             return False  # a common frame around different contents
         # Two triples in common of three say nothing.
-        return min(len(self._all[one]), len(self._all[other])) > 5 and _share(self._all[one], self._all[other]) >= _SAME
+        return (
+            min(len(self._all[first]), len(self._all[second])) > 5
+            and _share(self._all[first], self._all[second]) >= _SAME
+        )
 
     def join_gaps(self, leader: Sequence[int]) -> list[int]:
         """Return the groups after joining those that differ in short gaps alone.
@@ -219,7 +222,7 @@ class _Templates:
                 if len(own) < 2 or number >= _MANY * len(own) or (not strict and not self._is_whole(own, sizes)):
                     continue
                 joined.update(dict.fromkeys(own, first))
-        return [joined.get(one, one) for one in leader]
+        return [joined.get(head, head) for head in leader]
 
     def _is_whole(self, own: Sequence[int], sizes: Counter[int]) -> bool:
         """Return whether a template is most of the texts in its frame, so that the frame belongs to it."""
@@ -237,7 +240,7 @@ class _Templates:
             words = [word for word in dict.fromkeys(self._tokens[at]) if word not in _STOP and word != MASK]
             common = Counter(first for word in words for first in having[word])
             near = (first for first, _ in common.most_common(_MAX_LEADERS))
-            first = next((one for one in near if self._differ_in_gaps(one, at, strict=strict)), None)
+            first = next((leader for leader in near if self._differ_in_gaps(leader, at, strict=strict)), None)
             if first is None:
                 found[at] = [at]
                 for word in words:
@@ -246,15 +249,18 @@ class _Templates:
                 found[first].append(at)
         return found
 
-    def _differ_in_gaps(self, one: int, other: int, *, strict: bool) -> bool:
+    def _differ_in_gaps(self, first: int, second: int, *, strict: bool) -> bool:
         """Return whether two texts have the same words but for short gaps. strict: the frame does not count."""
-        mine, theirs = self._tokens[one], self._tokens[other]
+        mine, theirs = self._tokens[first], self._tokens[second]
         # Cheap tests first, because the comparison below is quadratic.
-        if not self._may_join(one, other) or abs(len(mine) - len(theirs)) > min(len(mine), len(theirs)) / 2 + MAX_GAP:
+        if (
+            not self._may_join(first, second)
+            or abs(len(mine) - len(theirs)) > min(len(mine), len(theirs)) / 2 + MAX_GAP
+        ):
             return False
         if 2 * len(set(mine) & set(theirs)) < len(set(mine)):
             return False
-        framed = self._framed(one) if strict else frozenset()
+        framed = self._frame_places(first) if strict else frozenset()
         gaps, weight, ends = 0, 0.0, (0, 0)
         for a, b, size in SequenceMatcher(None, mine, theirs, autojunk=False).get_matching_blocks():
             words = mine[a : a + size]
@@ -267,7 +273,7 @@ class _Templates:
         # Fewer than two words of weight a gap are no template.
         return gaps > 0 and weight >= 2 * gaps
 
-    def _framed(self, at: int) -> frozenset[int]:
+    def _frame_places(self, at: int) -> frozenset[int]:
         """Return the places of the words that belong to the frame."""
         own = self._tokens[at]
         return frozenset(

@@ -74,8 +74,8 @@ class TryTaskList:
         """Return the list without these tasks. reasons: by id."""
         if not reasons:
             return self
-        kept = [line for line in _lines(self.files) if json.loads(line)["id"] not in reasons]
-        return replace(self, files=_with_lines(self.files, kept), left_out={**self.left_out, **reasons})
+        lines = [line for line in _lines(self.files) if json.loads(line)["id"] not in reasons]
+        return replace(self, files=_with_lines(self.files, lines), left_out={**self.left_out, **reasons})
 
 
 def describe_check(task: Task) -> str:
@@ -115,7 +115,7 @@ def tasks_of_table(path: Path) -> TryTaskList:
     if check:
         return _checked_rows(path, TableColumns(question, answer, category, identity), check)
     _, files, _ = read_table(path, TableColumns(question, answer, category, identity, "numeric_strict"), TRY_NAME)
-    return _listed(path.name, _with_scorer([json.loads(line) for line in _lines(files)]), files)
+    return _make_list(path.name, _with_scorer([json.loads(line) for line in _lines(files)]), files)
 
 
 def _checked_rows(path: Path, columns: TableColumns, check: str) -> TryTaskList:
@@ -138,7 +138,7 @@ def _checked_rows(path: Path, columns: TableColumns, check: str) -> TryTaskList:
         else:
             plain.append({**about, "expected": expected, "scorer": "numeric_strict"})
     files = {CHECK_SCRIPT: Path(__file__).with_name("session_check.txt").read_bytes()}
-    return replace(_listed(path.name, [*checked, *_with_scorer(plain)], files), left_out=left_out)
+    return replace(_make_list(path.name, [*checked, *_with_scorer(plain)], files), left_out=left_out)
 
 
 def _check_words(line: str, path: Path, number: int) -> list[str]:
@@ -160,28 +160,33 @@ def tasks_of_answers(prompts: Sequence[str], expected: Sequence[str]) -> TryTask
     """Return tasks with an expected answer each. Raises InvalidArgument where there are not as many."""
     if len(prompts) != len(expected):
         raise InvalidArgument(f"{len(prompts)} prompts have {len(expected)} expected answers.", "Give one for each.")
-    given = tasks_of_prompts(prompts)
-    answers = dict(zip((one.strip() for one in prompts), expected, strict=True))
+    task_list = tasks_of_prompts(prompts)
+    answers = dict(zip((prompt.strip() for prompt in prompts), expected, strict=True))
     records = [
-        {"id": one["id"], "prompt": one["prompt"], "expected": answers[one["prompt"]], "scorer": "numeric_strict"}
-        for one in map(json.loads, _lines(given.files))
+        {
+            "id": record["id"],
+            "prompt": record["prompt"],
+            "expected": answers[record["prompt"]],
+            "scorer": "numeric_strict",
+        }
+        for record in map(json.loads, _lines(task_list.files))
     ]
-    return _listed("prompts with expected answers", _with_scorer(records), {})
+    return _make_list("prompts with expected answers", _with_scorer(records), {})
 
 
 def _with_scorer(records: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
     """Return records whose answers are compared as numbers, or as texts where one is no number."""
-    if all(_is_number(str(one["expected"])) for one in records):
+    if all(_is_number(str(record["expected"])) for record in records):
         return records
-    return [{**one, "scorer": "exact"} for one in records]
+    return [{**record, "scorer": "exact"} for record in records]
 
 
 def tasks_of_prompts(prompts: Iterable[str]) -> TryTaskList:
     """Return tasks that nothing checks, one for each prompt. Raises InvalidArgument for none, or for too many."""
     # Each prompt once: the same task twice is no second task.
-    given = list(dict.fromkeys(one.strip() for one in prompts if one.strip()))
-    if not 1 <= len(given) <= MAX_PROMPTS:
-        raise InvalidArgument(f"There are {len(given)} prompts.", f"Give 1 to {MAX_PROMPTS}, one on each line.")
+    texts = list(dict.fromkeys(prompt.strip() for prompt in prompts if prompt.strip()))
+    if not 1 <= len(texts) <= MAX_PROMPTS:
+        raise InvalidArgument(f"There are {len(texts)} prompts.", f"Give 1 to {MAX_PROMPTS}, one on each line.")
     records = [
         {
             "id": f"prompt-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:12]}",
@@ -190,18 +195,18 @@ def tasks_of_prompts(prompts: Iterable[str]) -> TryTaskList:
             "scorer": {"type": "regex", "args": {"pattern": "(?s).*"}},
             "tags": [COMPARED],
         }
-        for text in given
+        for text in texts
     ]
-    return _listed("prompts", records, {})
+    return _make_list("prompts", records, {})
 
 
 def tasks_of_draft(draft: SessionDraft, *, judged: bool) -> TryTaskList:
     """Return the tasks that were found in sessions. judged: whether there is a judge for tasks that need one."""
-    found = {one.id for one in draft.found}
-    records = [one for one in map(json.loads, _lines(draft.files)) if one["id"] in found]
-    listed = replace(_listed("sessions", records, draft.files), links=draft.links)
-    needs = [] if judged else [task.id for task in _tasks(listed) if task.scorer.type == "judge"]
-    return listed.without(dict.fromkeys(needs, "a judge scores it, and none is named (--judge)"))
+    found = {found_task.id for found_task in draft.found}
+    records = [record for record in map(json.loads, _lines(draft.files)) if record["id"] in found]
+    task_list = replace(_make_list("sessions", records, draft.files), links=draft.links)
+    needs = [] if judged else [task.id for task in _tasks(task_list) if task.scorer.type == "judge"]
+    return task_list.without(dict.fromkeys(needs, "a judge scores it, and none is named (--judge)"))
 
 
 def tasks_of_set(taskset: TaskSet) -> TryTaskList:
@@ -209,18 +214,18 @@ def tasks_of_set(taskset: TaskSet) -> TryTaskList:
     if LINES not in taskset.files:
         raise InvalidArgument(f"{taskset.name} has a folder for each task.", f"Tasks are taken from {LINES} alone.")
     open_tasks, _ = hold_out_test(taskset)
-    known = {task.id for task in (*open_tasks.train, *open_tasks.val)}
-    records = [one for one in map(json.loads, _lines(taskset.files)) if one["id"] in known]
-    return _listed(f"train and validation of {taskset.name}", records, open_tasks.files)
+    open_ids = {task.id for task in (*open_tasks.train, *open_tasks.val)}
+    records = [record for record in map(json.loads, _lines(taskset.files)) if record["id"] in open_ids]
+    return _make_list(f"train and validation of {taskset.name}", records, open_tasks.files)
 
 
-def _tasks(listed: TryTaskList) -> Sequence[Task]:
-    return listed.taskset.tasks if listed.files.get(LINES, b"").strip() else ()
+def _tasks(task_list: TryTaskList) -> Sequence[Task]:
+    return task_list.taskset.tasks if task_list.files.get(LINES, b"").strip() else ()
 
 
-def _listed(source: str, records: Sequence[Mapping[str, Any]], files: Mapping[str, bytes]) -> TryTaskList:
+def _make_list(source: str, records: Sequence[Mapping[str, Any]], files: Mapping[str, bytes]) -> TryTaskList:
     # A trial has no splits, and val is the one that is measured and shown.
-    lines = [json.dumps({**one, "split": str(Split.VAL)}, ensure_ascii=False) for one in records]
+    lines = [json.dumps({**record, "split": str(Split.VAL)}, ensure_ascii=False) for record in records]
     about = {ENVIRONMENT_FILE: _ABOUT.encode()}
     # First for its place in the order, and last so that it wins.
     return TryTaskList(source, _with_lines({**about, **files, **about}, lines))

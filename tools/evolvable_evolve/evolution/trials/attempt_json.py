@@ -35,113 +35,115 @@ def decode_attempt(data: bytes) -> TrialAttempt:
     if len(data) > MAX_ATTEMPT:
         raise InvalidAttempt(f"it has {len(data):,} bytes, and {MAX_ATTEMPT:,} are allowed")
     try:
-        said = json.loads(data)
-        return _attempt(said)
+        record = json.loads(data)
+        return _attempt(record)
     # RecursionError: JSON that is nested too deeply.
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise InvalidAttempt(f"it is no attempt: {type(error).__name__}: {str(error)[:200]}") from None
 
 
-def _attempt(said: Any) -> TrialAttempt:
-    outcome = _outcome(said["outcome"])
+def _attempt(record: Any) -> TrialAttempt:
+    outcome = _outcome(record["outcome"])
     if outcome is TrialOutcome.TAMPERED:
         raise InvalidAttempt("only the run itself says that something was tampered with")
-    score = None if said["score"] is None else _score(said["score"])
+    score = None if record["score"] is None else _score(record["score"])
     # `run_job` copies such an outcome; without it an error would count as a result.
-    if outcome is None and score is None and said["rollout"]["outcome"] is not None:
+    if outcome is None and score is None and record["rollout"]["outcome"] is not None:
         raise InvalidAttempt("it has an outcome in its rollout alone")
-    if said["judged"]:
+    if record["judged"]:
         raise InvalidAttempt("it asked a judge, which no node has")
     return TrialAttempt(
         outcome,
-        _rollout(said["rollout"]),
+        _rollout(record["rollout"]),
         score,
-        _text(said["detail"]),
-        _flag(said["lost"]),
-        _flag(said["final"]),
-        _usage(said["judging"]),
-        earlier=tuple(None if one is None else _score(one) for one in said["earlier"]),
+        _text(record["detail"]),
+        _flag(record["lost"]),
+        _flag(record["final"]),
+        _usage(record["judging"]),
+        earlier=tuple(None if score is None else _score(score) for score in record["earlier"]),
     )
 
 
-def _rollout(said: Any) -> Rollout:
-    wait = said["retry_after"]
+def _rollout(record: Any) -> Rollout:
+    wait = record["retry_after"]
     return Rollout(
-        _text(said["output"]),
-        tuple(_text(one) for one in said["read"]),
+        _text(record["output"]),
+        tuple(_text(ref) for ref in record["read"]),
         None if wait is None else _number(wait),
-        tuple(map(_solution, said["solutions"])),
-        trace=_text(said["trace"]),
-        usage=_usage(said["usage"]),
-        wall=_number(said["wall"]),
-        outcome=_outcome(said["outcome"]),
-        detail=_text(said["detail"]),
+        tuple(map(_solution, record["solutions"])),
+        trace=_text(record["trace"]),
+        usage=_usage(record["usage"]),
+        wall=_number(record["wall"]),
+        outcome=_outcome(record["outcome"]),
+        detail=_text(record["detail"]),
     )
 
 
-def _solution(said: Any) -> Solution:
-    known = {one.name: said[one.name] for one in fields(Solution)}
+def _solution(record: Any) -> Solution:
+    values = {field.name: record[field.name] for field in fields(Solution)}
     texts = ("task", "text", "trace", "detail", "feedback", "critique")
     return Solution(
-        **known
+        **values
         # By type, because a node is not trusted: a wrong one would fail far from here.
-        | {name: _text(known[name]) for name in texts}
+        | {name: _text(values[name]) for name in texts}
         | {
-            "attempt": _count(known["attempt"]),
-            "files": {_text(path): _text(digest) for path, digest in known["files"].items()},
-            "usage": _usage(known["usage"]),
-            "wall": _number(known["wall"]),
-            "outcome": _outcome(known["outcome"]),
+            "attempt": _count(values["attempt"]),
+            "files": {_text(path): _text(digest) for path, digest in values["files"].items()},
+            "usage": _usage(values["usage"]),
+            "wall": _number(values["wall"]),
+            "outcome": _outcome(values["outcome"]),
             "workspace": None,
         }
     )
 
 
-def _score(said: Any) -> Score:
-    value = _number(said["value"])
+def _score(record: Any) -> Score:
+    value = _number(record["value"])
     if value > 1:
         raise InvalidAttempt(f"its score is {value}, which is not within 0 and 1")
     return Score(
         value,
-        _text(said["feedback"]),
-        _text(said["evidence"]),
-        tuple(ScoreCheck(_text(one["name"]), _flag(one["passed"]), _text(one["kind"])) for one in said["checks"]),
-        {_text(name): _number(one, low=-math.inf) for name, one in said["metrics"].items()},
-        _usage(said["usage"]),
-        None if said["code"] is None else CodeOutcome(said["code"]),
+        _text(record["feedback"]),
+        _text(record["evidence"]),
+        tuple(
+            ScoreCheck(_text(check["name"]), _flag(check["passed"]), _text(check["kind"])) for check in record["checks"]
+        ),
+        {_text(name): _number(metric, low=-math.inf) for name, metric in record["metrics"].items()},
+        _usage(record["usage"]),
+        None if record["code"] is None else CodeOutcome(record["code"]),
     )
 
 
-def _usage(said: Any) -> ModelUsage:
-    cost = None if said["cost"] is None else _number(said["cost"])
-    return ModelUsage(_count(said["input_tokens"]), _count(said["output_tokens"]), _count(said["calls"]), cost)
+def _usage(record: Any) -> ModelUsage:
+    cost = None if record["cost"] is None else _number(record["cost"])
+    return ModelUsage(_count(record["input_tokens"]), _count(record["output_tokens"]), _count(record["calls"]), cost)
 
 
-def _outcome(said: Any) -> TrialOutcome | None:
-    return None if said is None else TrialOutcome(said)
+def _outcome(value: Any) -> TrialOutcome | None:
+    return None if value is None else TrialOutcome(value)
 
 
-def _text(said: Any) -> str:
-    if not isinstance(said, str):
-        raise InvalidAttempt(f"a text is a {type(said).__name__}")
-    return said
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise InvalidAttempt(f"a text is a {type(value).__name__}")
+    return value
 
 
-def _flag(said: Any) -> bool:
-    if not isinstance(said, bool):
-        raise InvalidAttempt(f"a flag is a {type(said).__name__}")
-    return said
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidAttempt(f"a flag is a {type(value).__name__}")
+    return value
 
 
-def _count(said: Any) -> int:
+def _count(value: Any) -> int:
     # A bool is an int in Python.
-    if not isinstance(said, int) or isinstance(said, bool) or not 0 <= said <= _MAX_TOKENS:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_TOKENS:
         raise InvalidAttempt("a count is no whole number from 0")
-    return said
+    return value
 
 
-def _number(said: Any, low: float = 0.0) -> float:
+def _number(value: Any, low: float = 0.0) -> float:
     # A negative price or time would give a budget back.
-    if not isinstance(said, int | float) or isinstance(said, bool) or not math.isfinite(said) or said < low:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < low:
         raise InvalidAttempt("a number is out of its range")
-    return said
+    return value

@@ -50,15 +50,15 @@ async def _serve_jobs(connection: Connection) -> None:
     def read() -> None:
         while True:
             try:
-                given = connection.recv()
+                message = connection.recv()
             except (EOFError, OSError):
                 break
             except Exception as error:  # something in the job is not to be found here
                 connection.send(trial.infrastructure_error(f"the worker could not read the job: {error}"))
                 continue
-            if given == CANCEL:
+            if message == CANCEL:
                 break
-            loop.call_soon_threadsafe(jobs.put_nowait, given)
+            loop.call_soon_threadsafe(jobs.put_nowait, message)
         loop.call_soon_threadsafe(working.cancel)
         last = threading.Timer(GRACE, os._exit, [1])  # for an executor that does not let go
         last.daemon = True
@@ -142,7 +142,7 @@ class _Worker:
         try:
             while True:
                 attempt: trial.TrialAttempt = connection.recv()
-                self._loop.call_soon_threadsafe(backend.take_in, self, attempt)
+                self._loop.call_soon_threadsafe(backend.receive_attempt, self, attempt)
         except (EOFError, OSError):
             pass
         self._process.join()
@@ -227,7 +227,7 @@ class ProcessBackend:
         """Wait until a job is done and return all that are."""
         return await self._finished.take(timeout) if self._busy or self._finished.jobs else []
 
-    def take_in(self, worker: _Worker, attempt: trial.TrialAttempt) -> None:
+    def receive_attempt(self, worker: _Worker, attempt: trial.TrialAttempt) -> None:
         """Take the attempt of a worker's job. Called in the event loop."""
         if self._busy.pop(worker.ticket, None) is None:
             return  # cancelled meanwhile; it is being stopped
@@ -281,41 +281,41 @@ class RemoteModel:
     directory: where its workspaces are made.
     """
 
-    def __init__(self, brain: ProposerModel, backend: trial.TrialBackend, directory: Path) -> None:
-        self._brain, self._backend, self._directory = brain, backend, directory
-        self.name, self.label, self.tries = brain.name, brain.label, getattr(brain, "tries", 1)
+    def __init__(self, model: ProposerModel, backend: trial.TrialBackend, directory: Path) -> None:
+        self._model, self._backend, self._directory = model, backend, directory
+        self.name, self.label, self.tries = model.name, model.label, getattr(model, "tries", 1)
 
     async def ask(self, question: ModelQuestion) -> ModelAnswer:
         """Return the answer. Raises NoAnswer."""
         # Backends run jobs alone, so a question travels as a task.
         task = Task(question.id, "", ScorerSpec("exact"), Split.TRAIN, question.id, timeout_s=_ANSWER_LIMIT)
-        job = trial.TrialJob(_QuestionExecutor(self._brain, question), None, task, Program(), 0, place=self._directory)
+        job = trial.TrialJob(_QuestionExecutor(self._model, question), None, task, Program(), 0, place=self._directory)
         attempt = await trial.run_alone(self._backend, job)
         rollout = attempt.rollout
         # How `_QuestionExecutor` returns NoAnswer: an exception would lose its usage and its hint.
         if attempt.outcome is TrialOutcome.REFUSED:
-            text, hint, made = json.loads(rollout.detail)
-            raise NoAnswer(text, hint, rollout.usage, [ModelAttempt(**one) for one in made])
+            text, hint, attempts = json.loads(rollout.detail)
+            raise NoAnswer(text, hint, rollout.usage, [ModelAttempt(**fields) for fields in attempts])
         if attempt.outcome is not None:
             raise NoAnswer(f"{self.name} gave no answer: {attempt.detail}.", "Continue the run: it is asked again.")
-        value, by, made = json.loads(rollout.output)
-        return ModelAnswer(value, rollout.usage, by, tuple(ModelAttempt(**one) for one in made))
+        value, by, attempts = json.loads(rollout.output)
+        return ModelAnswer(value, rollout.usage, by, tuple(ModelAttempt(**fields) for fields in attempts))
 
 
 @dataclass(slots=True)
 class _QuestionExecutor:
     """A question to a model in the form of an executor."""
 
-    brain: ProposerModel
+    model: ProposerModel
     question: ModelQuestion
     fingerprint: str = "asking"
     label: str = "asking"
 
     async def run(self, task: Task, program: Program, repeat: int, workspace: Path) -> Rollout:
         try:
-            answer = await self.brain.ask(self.question)
+            answer = await self.model.ask(self.question)
         except NoAnswer as error:
-            said = json.dumps([str(error), error.hint, list(map(asdict, error.attempts))])
-            return Rollout("", usage=error.usage, outcome=TrialOutcome.REFUSED, detail=said)
-        told = [answer.value, answer.by, list(map(asdict, answer.attempts))]
-        return Rollout(json.dumps(told, default=dict), usage=answer.usage)
+            detail = json.dumps([str(error), error.hint, list(map(asdict, error.attempts))])
+            return Rollout("", usage=error.usage, outcome=TrialOutcome.REFUSED, detail=detail)
+        content = [answer.value, answer.by, list(map(asdict, answer.attempts))]
+        return Rollout(json.dumps(content, default=dict), usage=answer.usage)

@@ -132,9 +132,9 @@ class RunBudget:
         if self._short_of(upper, wall):
             return None
         self._numbers += 1
-        made = Reservation(self._numbers, upper, wall)
-        self._reserved[made.number] = made
-        return made
+        reservation = Reservation(self._numbers, upper, wall)
+        self._reserved[reservation.number] = reservation
+        return reservation
 
     @property
     def _otherwise_limited(self) -> bool:
@@ -146,12 +146,14 @@ class RunBudget:
         # The usual case, and the check runs for every trial.
         if limits == _NO_LIMITS:
             return ""
-        taken = sum((to_bill(one.upper) for one in self._reserved.values()), self.bill + self.interrupted)
-        after = taken + to_bill(upper)
+        bill = sum(
+            (to_bill(reservation.upper) for reservation in self._reserved.values()), self.bill + self.interrupted
+        )
+        after = bill + to_bill(upper)
         checks = (
-            ("money", taken.cost, after.cost, limits.cost),
-            ("tokens", taken.tokens, after.tokens, limits.tokens),
-            ("calls", taken.calls, after.calls, limits.calls),
+            ("money", bill.cost, after.cost, limits.cost),
+            ("tokens", bill.tokens, after.tokens, limits.tokens),
+            ("calls", bill.calls, after.calls, limits.calls),
             ("time", self.elapsed, self.elapsed + wall, limits.wall),
         )
         for name, before, then, limit in checks:
@@ -184,7 +186,7 @@ class RunBudget:
         """
         reserved = self.reserve(upper)
         if reserved is None:
-            raise self.spent(upper)
+            raise self.shortage_error(upper)
         try:
             yield lambda usage: self.settle(reserved, usage)
         finally:
@@ -199,7 +201,7 @@ class RunBudget:
             self.most = _combine_usage(max, self.most, usage)
         self.longest = max(self.longest, wall)
 
-    def spent(self, upper: ModelUsage, wall: float = 0.0) -> BudgetSpent:
+    def shortage_error(self, upper: ModelUsage, wall: float = 0.0) -> BudgetSpent:
         """Return the error that says why work of this size does not fit."""
         short = self._short_of(upper, wall) or "money"
         bill = self.bill
@@ -209,7 +211,7 @@ class RunBudget:
             "Everything measured is kept. Raise the budget to continue, or finish with what there is.",
         )
 
-    def take_in(self, ledger: Ledger) -> None:
+    def add_ledger(self, ledger: Ledger) -> None:
         """Add what the ledger says was spent before it was opened; a ledger counts once."""
         if ledger.path not in self._ledgers:
             self._ledgers.add(ledger.path)
@@ -246,13 +248,13 @@ class RunBudget:
             self.interrupted += to_bill(ModelUsage(**record["reserved"]))
 
 
-def _combine_usage(how: Callable[[Iterable[Any]], Any], one: ModelUsage, other: ModelUsage) -> ModelUsage:
+def _combine_usage(how: Callable[[Iterable[Any]], Any], first: ModelUsage, second: ModelUsage) -> ModelUsage:
     """Return two usages as one, figure by figure: their sum or the larger. A cost that is unknown is left out."""
-    costs = [cost for cost in (one.cost, other.cost) if cost is not None]
+    costs = [cost for cost in (first.cost, second.cost) if cost is not None]
     return ModelUsage(
-        how((one.input_tokens, other.input_tokens)),
-        how((one.output_tokens, other.output_tokens)),
-        how((one.calls, other.calls)),
+        how((first.input_tokens, second.input_tokens)),
+        how((first.output_tokens, second.output_tokens)),
+        how((first.calls, second.calls)),
         how(costs) if costs else None,
     )
 
@@ -285,7 +287,7 @@ class ConcurrencyLimit:
         self._least, self._most, self._clock = least, most, clock
         self._fine = 0
         # Number of halvings so far: a trial that began before the last one must not halve again.
-        self._era = 0
+        self._halvings = 0
         self._until = -math.inf
         self._pause = _PAUSE
 
@@ -297,11 +299,11 @@ class ConcurrencyLimit:
             return math.inf
         return max(0.0, self._until - self._clock())
 
-    def began(self) -> int:
+    def begin_trial(self) -> int:
         """Return the number that `ended` takes of a trial that begins now."""
-        return self._era
+        return self._halvings
 
-    def ended(self, began: int, retry_after: float | None = None) -> None:
+    def end_trial(self, halvings: int, retry_after: float | None = None) -> None:
         """Note that a trial ended. retry_after: seconds that the provider asks to wait; 0 when it throttled
         without saying how long; None when it did not throttle.
         """
@@ -313,8 +315,8 @@ class ConcurrencyLimit:
                 self.limit = min(self._most, self.limit + 1)
             return
         self._until = max(self._until, self._clock() + (retry_after or self._pause))
-        if began == self._era:  # else it began before the last halving, which was for its like
-            self._era += 1
+        if halvings == self._halvings:  # else it began before the last halving, which was for its like
+            self._halvings += 1
             self._fine = 0
             self.limit = max(self._least, self.limit // 2)
             self._pause = min(_LONGEST_PAUSE, self._pause * 2)

@@ -164,14 +164,14 @@ class TrialBatch:
                 pause = self._start()
                 if self._flying:
                     limit = None if math.isinf(pause) else pause
-                    self._take_in(await runner.backend.poll(limit))
+                    self._settle_finished(await runner.backend.poll(limit))
                     self._check_breaker()
                 # Not before the trials under way have ended: they are paid for.
                 elif self._unpriced is not None:
                     raise self._unpriced
                 # Nothing runs and nothing may start, so waiting would last forever.
                 elif math.isinf(pause) or not runner.budget.seconds_left:
-                    raise runner.budget.spent(runner.budget.most, runner.budget.longest)
+                    raise runner.budget.shortage_error(runner.budget.most, runner.budget.longest)
                 else:
                     await asyncio.sleep(min(pause, runner.budget.seconds_left))
         finally:
@@ -198,7 +198,7 @@ class TrialBatch:
                     pause = math.inf
                     break
                 in_flight = len(self._flying) + len(starting) + 1
-                starting.append(_Flight(self._next(), reservation, runner.throttle.began(), in_flight))
+                starting.append(_Flight(self._next(), reservation, runner.throttle.begin_trial(), in_flight))
             if starting:
                 # On the disk before the first job starts: after a kill the budget counts what may have been spent.
                 runner.ledger.append_all(("started", self._started_fields(flight)) for flight in starting)
@@ -245,7 +245,7 @@ class TrialBatch:
             "reserved": asdict(flight.reservation.upper),
         }
 
-    def _take_in(self, done: Sequence[tuple[str, TrialAttempt]]) -> None:
+    def _settle_finished(self, done: Sequence[tuple[str, TrialAttempt]]) -> None:
         """Settle the trials that ended, write them down, and queue again those to be retried."""
         runner = self._runner
         # Before the records are made: a trial on changed files must not be written down as a result.
@@ -264,8 +264,8 @@ class TrialBatch:
             flight = self._flying.pop(ticket)
             runner.budget.settle(flight.reservation, trial.usage, judging=trial.judging, lost=attempt.lost)
             runner.budget.learn(trial.usage, trial.wall, trial.judging)
-            runner.throttle.ended(flight.began, attempt.rollout.retry_after)
-            runner.known.add(self._name, trial, attempt.final)
+            runner.throttle.end_trial(flight.began, attempt.rollout.retry_after)
+            runner.cache.add(self._name, trial, attempt.final)
             spoiled = trial.outcome is TrialOutcome.INFRA_ERROR and not attempt.final
             again = spoiled and flight.work.attempt < len(runner.settings.backoff)
             if again:
@@ -302,16 +302,16 @@ class TrialBatch:
     # A continued run tries what failed once more, so the batch must not be given up twice.
     def _check_breaker(self) -> None:
         runner, most = self._runner, self._runner.settings.breaker
-        if most is None or self._spoiled < most or self._name in runner.known.broken:
+        if most is None or self._spoiled < most or self._name in runner.cache.broken:
             return
         # Recorded before it is raised: the run that continues knows by it that failures are to be retried.
         runner.ledger.append(BROKEN_BATCH, {"batch": self._name, "why": self._why})
-        runner.known.broke(self._name)
-        said = f"the last one said: {self._why[:_MAX_DETAIL].rstrip('.') or 'nothing'}"
+        runner.cache.forget_failures(self._name)
+        reason = f"the last one said: {self._why[:_MAX_DETAIL].rstrip('.') or 'nothing'}"
         if self._name.startswith(SEALED_BATCH):  # the detail may name a sealed task, or quote it
-            said = "what the last one said is in test.jsonl of the run, for a person to read"
+            reason = "what the last one said is in test.jsonl of the run, for a person to read"
         raise TrialsFailing(  # as many as the breaker allows; more may have ended at the same moment
-            f"{most} attempts in a row failed, and none came to a result; {said}.",
+            f"{most} attempts in a row failed, and none came to a result; {reason}.",
             "Fix that, and continue the run: they are tried again. What fails then counts as missing.",
         )
 
@@ -349,12 +349,12 @@ class TrialRunner:
         self.executor, self.ledger = executor, ledger
         self.settings = settings or TrialSettings()
         self.budget = budget or RunBudget(clock=clock)
-        self.budget.take_in(ledger)
+        self.budget.add_ledger(ledger)
         self._files = files or {}
         self._scoring = scoring or TaskSetScorer(self._files, self.settings.host)
         self.throttle, self.backend = throttle or ConcurrencyLimit(clock=clock), backend or AsyncioBackend()
         self.clock, self.intact = clock, intact
-        self.known = TrialCache.from_records(ledger.records)
+        self.cache = TrialCache.from_records(ledger.records)
         # Guards `known` from the look-up of trials to their end: two measurements at once would run the same trial
         # twice.
         self._turn = asyncio.Lock()
@@ -379,9 +379,12 @@ class TrialRunner:
         """
         async with self._turn:
             with self.budget.running():
-                programs = {id(one): one.digest for one in {id(one): one for one, _, _ in requests}.values()}
+                programs = {
+                    id(program): program.digest
+                    for program in {id(program): program for program, _, _ in requests}.values()
+                }
                 keys = [self.key(programs[id(program)], task, repeat) for program, task, repeat in requests]
-                found = self._found(keys, batch)
+                found = self._find_finished(keys, batch)
                 work = self._work(requests, keys, found, batch)
                 if work:
                     found |= await TrialBatch(batch or "", work, self).run()
@@ -395,28 +398,28 @@ class TrialRunner:
             scorer = self._scorers[task.digest] = self._scoring.digest(task)
         return trial_key(program, task.digest, scorer, self.executor.fingerprint, repeat)
 
-    def _found(self, keys: Sequence[str], batch: str | None) -> dict[str, Trial]:
+    def _find_finished(self, keys: Sequence[str], batch: str | None) -> dict[str, Trial]:
         """Return the trials that need not be run. One that a named batch takes from another is recorded as its own."""
         found: dict[str, Trial] = {}
-        taken: list[Trial] = []
+        copied: list[Trial] = []
         for key in dict.fromkeys(keys):
             trial = None if batch is None else self._of_batch(batch, key)
-            if trial is None and (counted := self.known.counted.get(key)):
+            if trial is None and (counted := self.cache.counted.get(key)):
                 # A copy: the counted trial itself stays the one that was paid.
                 trial = replace(counted, cached=True)
                 if batch is not None:
-                    taken.append(strip_texts(trial))
+                    copied.append(strip_texts(trial))
             if trial is not None:
                 found[key] = trial
-        self.ledger.append_all(("trial", trial_fields(trial, None, batch=batch or "")) for trial in taken)
-        for trial in taken:
-            self.known.add(batch or "", trial)
+        self.ledger.append_all(("trial", trial_fields(trial, None, batch=batch or "")) for trial in copied)
+        for trial in copied:
+            self.cache.add(batch or "", trial)
         return found
 
     def _of_batch(self, batch: str, key: str) -> Trial | None:
         """Return what this batch has come to for a trial, None while it has not."""
-        times, failed = self.known.failed.get((batch, key), (0, None))
-        return self.known.ended.get((batch, key)) or (failed if times > len(self.settings.backoff) else None)
+        times, failed = self.cache.failed.get((batch, key), (0, None))
+        return self.cache.ended.get((batch, key)) or (failed if times > len(self.settings.backoff) else None)
 
     def _work(
         self, requests: Sequence[TrialRequest], keys: Sequence[str], found: Mapping[str, Trial], batch: str | None
@@ -427,7 +430,7 @@ class TrialRunner:
         for index in interleave(requests):
             if (key := keys[index]) not in found and key not in work:
                 # A batch that is continued goes on counting the attempts that failed before.
-                times = 0 if batch is None else self.known.failed.get((batch, key), (0, None))[0]
+                times = 0 if batch is None else self.cache.failed.get((batch, key), (0, None))[0]
                 work[key] = PendingTrial(key, *requests[index], times)
         return list(work.values())
 

@@ -45,14 +45,14 @@ class RayUnavailable(EvolvableError):
 
 def _bridge_environment(cluster: RayCluster) -> dict[str, str]:
     """Return all of the environment of the process that speaks with the cluster: no keys, and no variables of Ray."""
-    given = os.environ if cluster.environment is None else cluster.environment
-    return environment_inside(given, given.get("HOME", "/tmp"))
+    environment = os.environ if cluster.environment is None else cluster.environment
+    return environment_inside(environment, environment.get("HOME", "/tmp"))
 
 
 class _Bridge:
     """The process, its pipe, and a thread that reads what it says."""
 
-    def __init__(self, cluster: RayCluster, told: Callable[["_Bridge", dict[str, Any], bytes], None]) -> None:
+    def __init__(self, cluster: RayCluster, on_frame: Callable[["_Bridge", dict[str, Any], bytes], None]) -> None:
         if importlib.util.find_spec("ray") is None:
             raise RayMissing()
         ours, theirs = Pipe()
@@ -72,7 +72,7 @@ class _Bridge:
         # Only with this copy closed does the death of the process read as the end of the pipe.
         theirs.close()
         self._connection: Connection = ours
-        self._told = told
+        self._on_frame = on_frame
         self.gone = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         threading.Thread(target=self._read, daemon=True).start()
@@ -92,14 +92,14 @@ class _Bridge:
     def _read(self) -> None:
         try:
             while True:
-                said = json.loads(self._connection.recv_bytes())
-                data = self._connection.recv_bytes() if said.get("bytes") else b""
-                self._loop.call_soon_threadsafe(self._told, self, said, data)
+                frame = json.loads(self._connection.recv_bytes())
+                data = self._connection.recv_bytes() if frame.get("bytes") else b""
+                self._loop.call_soon_threadsafe(self._on_frame, self, frame, data)
         except (EOFError, OSError, ValueError, RuntimeError):
             pass
         self._process.wait()
         with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits any more
-            self._loop.call_soon_threadsafe(self._told, self, {"gone": True}, b"")
+            self._loop.call_soon_threadsafe(self._on_frame, self, {"gone": True}, b"")
 
     async def stop(self) -> None:
         """Close the pipe, at which the process ends the trials and itself; kill it when it does not."""
@@ -163,7 +163,7 @@ class RayBackend:
             # A new process has an empty object store.
             self._sent.clear()
             self._answered.clear()
-            self._bridge = _Bridge(self._cluster, self._take)
+            self._bridge = _Bridge(self._cluster, self._take_frame)
         return self._bridge
 
     def submit(self, job: trial.TrialJob) -> str:
@@ -171,7 +171,9 @@ class RayBackend:
         bridge, ticket = self._open_bridge(), str(next(self._numbers))
         packed = pack_job(job)
         # Before the order to run: the bridge looks the contents up when it takes the job.
-        shared = [self._share(bridge, one) for one in (self._recipe_of(job), *map(pickle.dumps, _contents(job)))]
+        shared = [
+            self._share(bridge, content) for content in (self._recipe_of(job), *map(pickle.dumps, _contents(job)))
+        ]
         digest = hashlib.sha256(packed).hexdigest()
         bridge.send({"order": "run", "ticket": ticket, "shared": shared, "digest": digest}, packed)
         self._flying.add(ticket)
@@ -206,24 +208,26 @@ class RayBackend:
         """Wait until a job is done and return all that are."""
         return await self._finished.take(timeout) if self._flying or self._finished.jobs else []
 
-    def _take(self, bridge: _Bridge, said: dict[str, Any], data: bytes) -> None:
+    def _take_frame(self, bridge: _Bridge, frame: dict[str, Any], data: bytes) -> None:
         """Take one frame of the bridge."""
-        if "ready" in said:
-            self.report = said["ready"]
+        if "ready" in frame:
+            self.report = frame["ready"]
             self._answered.set()
-        elif "failed" in said:
-            self._problem = (str(said["failed"][0]), str(said["failed"][1]))
-        elif "done" in said:
-            self._end(str(said["done"]), _attempt(data, str(said["why"])) if said["bytes"] else _lost(said["why"]))
-        elif "cancelled" in said:
-            self._cancelled.update(said["cancelled"])
+        elif "failed" in frame:
+            self._problem = (str(frame["failed"][0]), str(frame["failed"][1]))
+        elif "done" in frame:
+            self._end(
+                str(frame["done"]), _attempt(data, str(frame["why"])) if frame["bytes"] else _lost_attempt(frame["why"])
+            )
+        elif "cancelled" in frame:
+            self._cancelled.update(frame["cancelled"])
             self._finished.news.set()
-        elif "gone" in said:
+        elif "gone" in frame:
             bridge.gone.set()
             if self._bridge is bridge:
                 self._bridge = None
             for ticket in sorted(self._flying, key=int):
-                self._end(ticket, _lost("the process that speaks with the cluster ended"))
+                self._end(ticket, _lost_attempt("the process that speaks with the cluster ended"))
             self._problem = self._problem or ("The Ray cluster could not be reached.", "Look at it with `ray status`.")
             self._answered.set()
             self._finished.news.set()
@@ -235,20 +239,20 @@ class RayBackend:
 
     async def cancel(self, tickets: Collection[str]) -> None:
         """Stop these jobs, and return when they have ended on their nodes."""
-        known = [ticket for ticket in tickets if ticket in self._flying]
+        flying = [ticket for ticket in tickets if ticket in self._flying]
         # Taken out first, so that their ends are not returned as results.
-        self._flying.difference_update(known)
+        self._flying.difference_update(flying)
         self._finished.forget(tickets)
         bridge = self._bridge
-        if not known or bridge is None:
+        if not flying or bridge is None:
             return
-        bridge.send({"order": "cancel", "tickets": known})
+        bridge.send({"order": "cancel", "tickets": flying})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STOP):
-                while not self._cancelled.issuperset(known) and not bridge.gone.is_set():
+                while not self._cancelled.issuperset(flying) and not bridge.gone.is_set():
                     self._finished.news.clear()
                     await self._finished.news.wait()
-        self._cancelled.difference_update(known)
+        self._cancelled.difference_update(flying)
 
     async def close(self) -> None:
         """Stop all jobs, leave the cluster, and end it if it was started here."""
@@ -263,7 +267,7 @@ def _contents(job: trial.TrialJob) -> tuple[object, object]:
     return job.program, dict(sorted(job.files.items()))
 
 
-def _lost(why: object) -> trial.TrialAttempt:
+def _lost_attempt(why: object) -> trial.TrialAttempt:
     return trial.infrastructure_error(f"the worker died ({ascii(str(why)[:200])[1:-1]})", lost=True)
 
 

@@ -139,9 +139,9 @@ class Cluster:
     def report(self) -> dict[str, Any]:
         """Return the nodes with their slots, and the versions that all of them share."""
         nodes = [
-            {"node": str(one["NodeManagerAddress"]), "slots": int(one["Resources"].get(RAY_SLOT, 0))}
-            for one in self._ray.nodes()
-            if one["Alive"]
+            {"node": str(node["NodeManagerAddress"]), "slots": int(node["Resources"].get(RAY_SLOT, 0))}
+            for node in self._ray.nodes()
+            if node["Alive"]
         ]
         return {"ray": self._ray.__version__, "python": sys.version.split()[0], "nodes": nodes}
 
@@ -157,15 +157,15 @@ class Cluster:
 
     def run(self, ticket: str, shared: Sequence[str], job: bytes, digest: str) -> None:
         """Start one job with the shared bytes of these hashes."""
-        self.flying[self._run.remote(*(self._shared[one] for one in shared), job, [*shared, digest])] = ticket
+        self.flying[self._run.remote(*(self._shared[key] for key in shared), job, [*shared, digest])] = ticket
 
-    def finished(self) -> list[tuple[str, bytes | None, str]]:
+    def take_finished(self) -> list[tuple[str, bytes | None, str]]:
         """Return the jobs that have ended: the ticket, and its bytes or why there are none."""
         # Waits for one, and then takes all others that are done without waiting.
         ready, _ = self._ray.wait(list(self.flying), num_returns=1, timeout=_LOOK)
         if ready:
             ready, _ = self._ray.wait(list(self.flying), num_returns=len(self.flying), timeout=0)
-        return [(self.flying.pop(one), *self._bytes_of(one)) for one in ready]
+        return [(self.flying.pop(reference), *self._bytes_of(reference)) for reference in ready]
 
     def _bytes_of(self, reference: Any) -> tuple[bytes | None, str]:
         """Return the bytes that a task returned, or why there are none. Nothing that a node stored runs here."""
@@ -187,16 +187,16 @@ class Cluster:
 
     def cancel(self, tickets: Iterable[str]) -> None:
         """Stop these jobs: each is asked to end what it has started, then its worker is killed."""
-        wanted = set(tickets)
-        left = [one for one, ticket in self.flying.items() if ticket in wanted]
+        ticket_set = set(tickets)
+        left = [reference for reference, ticket in self.flying.items() if ticket in ticket_set]
         # First a cancellation that the task can handle, then the end of its worker.
         for force in (False, True):
-            for one in left:
+            for reference in left:
                 with suppress(Exception):  # it may have ended this moment
-                    self._ray.cancel(one, force=force)
+                    self._ray.cancel(reference, force=force)
             if left:
                 _, left = self._ray.wait(left, num_returns=len(left), timeout=_GRACE)
-        self.flying = {one: ticket for one, ticket in self.flying.items() if ticket not in wanted}
+        self.flying = {reference: ticket for reference, ticket in self.flying.items() if ticket not in ticket_set}
 
     def slots(self) -> int:
         """Return how many slots the living nodes offer."""
@@ -225,10 +225,10 @@ def _refuse_open_cluster(address: str) -> None:
             f"The Ray cluster at {address} lets in everybody who reaches it, without a token.",
             "Start its nodes with RAY_AUTH_MODE=token; docs/ray.md says how.",
         )
-    said = ran.stderr.decode(errors="replace")
+    error_text = ran.stderr.decode(errors="replace")
     # The refusal that is wanted here. Its first letters differ in case between messages.
-    if "nauthenticated" not in said and "uthentication" not in said:
-        last = said.strip().rpartition("\n")[2][:200]
+    if "nauthenticated" not in error_text and "uthentication" not in error_text:
+        last = error_text.strip().rpartition("\n")[2][:200]
         raise ClusterRefused(f"No Ray cluster answers at {address}: {ascii(last)}", "Start it, or correct the address.")
 
 
@@ -254,9 +254,9 @@ class Bridge:
         last.start()
         self._orders.put(None)
 
-    def send(self, said: dict[str, Any], data: bytes | None = None) -> None:
+    def send(self, frame: dict[str, Any], data: bytes | None = None) -> None:
         """Send one frame to the driver, with its bytes in a second."""
-        self._connection.send_bytes(json.dumps({**said, "bytes": data is not None}).encode())
+        self._connection.send_bytes(json.dumps({**frame, "bytes": data is not None}).encode())
         if data is not None:
             self._connection.send_bytes(data)
 
@@ -288,7 +288,7 @@ class Bridge:
             self.send({"cancelled": order["tickets"]})
 
     def _report(self) -> None:
-        now, done = time.monotonic(), self._cluster.finished()
+        now, done = time.monotonic(), self._cluster.take_finished()
         for ticket, data, why in done:
             self.send({"done": ticket, "why": why}, data)
         if done or now < self._next_look:
@@ -311,8 +311,8 @@ def main(arguments: Sequence[str]) -> None:
     try:
         cluster = Cluster(address, slots)
     except Exception as error:
-        given = error.args if isinstance(error, ClusterRefused) else (f"{type(error).__name__}: {error}"[:500], "")
-        connection.send_bytes(json.dumps({"failed": list(given)}).encode())
+        reason = error.args if isinstance(error, ClusterRefused) else (f"{type(error).__name__}: {error}"[:500], "")
+        connection.send_bytes(json.dumps({"failed": list(reason)}).encode())
         # Threads of Ray must not keep a process without a driver alive.
         os._exit(1)
     try:

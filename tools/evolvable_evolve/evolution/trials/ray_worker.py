@@ -30,7 +30,7 @@ class NodeMismatch(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Nobody:
+class _NoExecutor:
     """Placeholder for the executor that the node makes itself."""
 
     fingerprint: str = ""
@@ -40,7 +40,7 @@ class _Nobody:
         raise NodeMismatch("no executor was prepared")
 
 
-_NOBODY = _Nobody()
+_NO_EXECUTOR = _NoExecutor()
 
 
 class NodeRecipe(Protocol):
@@ -70,11 +70,11 @@ def run_on_node(recipe: bytes, program: bytes, files: bytes, job: bytes, hashes:
     Everything but the job itself comes from the object store of the node, by the hashes that the job's sender names.
     """
     # Before anything is unpickled.
-    for data, wanted in zip((recipe, program, files, job), hashes, strict=True):
-        if hashlib.sha256(data).hexdigest() != wanted:
+    for data, digest in zip((recipe, program, files, job), hashes, strict=True):
+        if hashlib.sha256(data).hexdigest() != digest:
             return encode_attempt(trial.infrastructure_error("the node was given other bytes than the run sent"))
-    given, scored = pickle.loads(job)
-    done = encode_attempt(_run(given, scored, pickle.loads(recipe), pickle.loads(program), pickle.loads(files)))
+    job_fields, scored = pickle.loads(job)
+    done = encode_attempt(_run(job_fields, scored, pickle.loads(recipe), pickle.loads(program), pickle.loads(files)))
     if len(done) > MAX_ATTEMPT:
         return encode_attempt(trial.infrastructure_error(f"the attempt has {len(done):,} bytes", lost=True))
     return done
@@ -82,7 +82,7 @@ def run_on_node(recipe: bytes, program: bytes, files: bytes, job: bytes, hashes:
 
 def pack_job(job: trial.TrialJob) -> bytes:
     """Return what is sent for this job alone: the task, and neither executor, scorer, environment nor paths."""
-    bare = replace(job, executor=_NOBODY, scoring=None, program=Program(), files={}, place=None, host=UNCONFINED)
+    bare = replace(job, executor=_NO_EXECUTOR, scoring=None, program=Program(), files={}, place=None, host=UNCONFINED)
     return pickle.dumps((bare, job.scoring is not None))
 
 

@@ -21,11 +21,11 @@ def round_records(task: Task, trial: Trial, attempt: TrialAttempt, /, **about: o
     of the last answer is in the trial's record. Scores are for the ledger and the report: no round saw one.
     """
     solutions = attempt.rollout.solutions
-    for number, one in enumerate(solutions):
+    for number, solution in enumerate(solutions):
         last = number == len(solutions) - 1
         # Earlier answers have scores by position, and not all of them were scored.
         score = attempt.score if last else dict(enumerate(attempt.earlier)).get(number)
-        outcome = attempt.outcome if last else one.outcome
+        outcome = attempt.outcome if last else solution.outcome
         value = score.value if score else None
         # A failure that counts without a scorer has its score of 0 in the trial alone.
         if last and trial.outcome.counts:
@@ -41,13 +41,13 @@ def round_records(task: Task, trial: Trial, attempt: TrialAttempt, /, **about: o
                 "round": number,
                 "score": value,
                 **code_fields(task, outcome, score),
-                "usage": asdict(one.usage),
-                "wall": one.wall,
-                "output": "" if last else shorten_text(one.text),
-                "files": dict(one.files),
-                "feedback": shorten_text(one.feedback),
-                "critique": shorten_text(one.critique),
-                "detail": shorten_text(one.detail),
+                "usage": asdict(solution.usage),
+                "wall": solution.wall,
+                "output": "" if last else shorten_text(solution.text),
+                "files": dict(solution.files),
+                "feedback": shorten_text(solution.feedback),
+                "critique": shorten_text(solution.critique),
+                "detail": shorten_text(solution.detail),
             },
         )
 
@@ -57,9 +57,11 @@ def attempt_records(key: str, attempt: TrialAttempt, /, **about: object) -> Iter
 
     The trial's record holds their sums, and is what is billed. about: fields of every record.
     """
-    asked = [("executor", one) for one in attempt.rollout.attempts] + [("judge", one) for one in attempt.judged]
-    for role, one in asked:
-        yield ATTEMPTED, {**about, "key": key, "role": role, **asdict(one)}
+    requests = [("executor", request) for request in attempt.rollout.attempts] + [
+        ("judge", request) for request in attempt.judged
+    ]
+    for role, request in requests:
+        yield ATTEMPTED, {**about, "key": key, "role": role, **asdict(request)}
 
 
 def code_fields(task: Task, outcome: Any, score: Score | None) -> dict[str, Any]:

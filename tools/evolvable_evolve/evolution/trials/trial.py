@@ -136,29 +136,29 @@ async def _run_executor(job: TrialJob, work: Path) -> Rollout | str:
 
 
 async def _score_rollout(job: TrialJob, scoring: TrialScorer, rollout: Rollout, work: Path) -> TrialAttempt:
-    why, made = "", TrialAttempt(None, rollout)
+    why, attempt = "", TrialAttempt(None, rollout)
     for _ in range(MAX_SCORINGS):
         try:
             score = await scoring(job.task, rollout, work)
         except Exception as error:
             why = f"the scorer had trouble: {_error_text(error)}"
-            made = _add_judging(made, error)
+            attempt = _add_judging(attempt, error)
             continue
-        made = _add_judging(made, score)
+        attempt = _add_judging(attempt, score)
         if 0 <= score.value <= 1:
-            return replace(made, score=score)
+            return replace(attempt, score=score)
         why = f"the scorer said {score.value}, which is not within 0 and 1"
     if await _scores_known_answer(job, scoring):
         # The scorer is alive: it fails on this output. Were the trial missing, a program could hide its wrong answers.
         failed = Score(0.0, evidence=f"{why}; a known answer was scored right after")
-        return replace(made, score=failed, detail=f"it counts as 0: {why}")
-    return replace(made, outcome=TrialOutcome.INFRA_ERROR, detail=why, final=True)
+        return replace(attempt, score=failed, detail=f"it counts as 0: {why}")
+    return replace(attempt, outcome=TrialOutcome.INFRA_ERROR, detail=why, final=True)
 
 
 def _add_judging(attempt: TrialAttempt, scored: Score | Exception) -> TrialAttempt:
     """Return the attempt with what one scoring took, also where it gave no score."""
-    usage, asked = getattr(scored, "usage", ModelUsage()), getattr(scored, "attempts", ())
-    return replace(attempt, judging=add_usage(attempt.judging, usage), judged=(*attempt.judged, *asked))
+    usage, attempts = getattr(scored, "usage", ModelUsage()), getattr(scored, "attempts", ())
+    return replace(attempt, judging=add_usage(attempt.judging, usage), judged=(*attempt.judged, *attempts))
 
 
 async def _score_earlier(job: TrialJob, scoring: TrialScorer, attempt: TrialAttempt) -> TrialAttempt:
@@ -184,10 +184,10 @@ async def _score_solution(job: TrialJob, scoring: TrialScorer, solution: Solutio
 
 async def _scores_known_answer(job: TrialJob, scoring: TrialScorer) -> bool:
     """Return whether the scorer scores a known answer now, in a workspace that the program never touched."""
-    known = scoring.known_answer(job.task)
-    if known is None:
+    known_answer = scoring.known_answer(job.task)
+    if known_answer is None:
         return False
-    output, files = known
+    output, files = known_answer
     try:
         async with open_workspace(job.task, {**job.files, **files}, host=job.host, place=job.place) as fresh:
             score = await scoring(job.task, Rollout(output), fresh)
@@ -367,22 +367,24 @@ class TrialCache:
             if record["type"] == "trial":
                 cache.add(record["batch"], parse_trial(record["trial"]), record.get("final", False))
             elif record["type"] == BROKEN_BATCH:
-                cache.broke(record["batch"])
+                cache.forget_failures(record["batch"])
         return cache
 
-    def broke(self, batch: str) -> None:
+    def forget_failures(self, batch: str) -> None:
         """Forget what infrastructure spoiled in a batch."""
         self.broken.add(batch)
         self.failed = {place: found for place, found in self.failed.items() if place[0] != batch}
-        crashed = [key for (name, key), one in self.ended.items() if name == batch and one.detail.startswith(CRASHED)]
+        crashed = [
+            key for (name, key), trial in self.ended.items() if name == batch and trial.detail.startswith(CRASHED)
+        ]
         for key in crashed:  # a row of crashes and nothing else was no fault of the programs
             self.counted.pop(key, None)
             self.ended.pop((batch, key), None)
         # A continued run gets new attempts for what failed for good.
         self.ended = {
-            place: one
-            for place, one in self.ended.items()
-            if place[0] != batch or one.outcome is not TrialOutcome.INFRA_ERROR
+            place: trial
+            for place, trial in self.ended.items()
+            if place[0] != batch or trial.outcome is not TrialOutcome.INFRA_ERROR
         }
 
     def add(self, batch: str, trial: Trial, final: bool = False) -> None:
